@@ -153,7 +153,7 @@ static void modes_that_contradict_are_refused(void **state) {
       "ON_READ is for variables that are not trainable");
   expect_failure(
       TFD_VALUE_ERROR,
-      tfd_strategy_create(s, m->components, 1, SYNC(AUTO), AGG(SUM), &v),
+      tfd_strategy_create(s, m->components, 1, "v", SYNC(AUTO), AGG(SUM), &v),
       "MirroredStrategy: a variable needs 2 copies, got 1");
   assert_int_not_equal(TFD_OK, tfd_strategy_variable(NULL, x, "v", true,
                                                      SYNC(AUTO), AGG(SUM), &v));
@@ -164,10 +164,12 @@ static void modes_that_contradict_are_refused(void **state) {
   assert_int_not_equal(
       TFD_OK,
       tfd_strategy_variable(s, x, "v", true, SYNC(AUTO), AGG(SUM), NULL));
-  assert_int_not_equal(TFD_OK, tfd_strategy_create(NULL, m->components, 2,
+  assert_int_not_equal(TFD_OK, tfd_strategy_create(NULL, m->components, 2, "v",
                                                    SYNC(AUTO), AGG(SUM), &v));
   assert_int_not_equal(
-      TFD_OK, tfd_strategy_create(s, NULL, 2, SYNC(AUTO), AGG(SUM), &v));
+      TFD_OK, tfd_strategy_create(s, NULL, 2, "v", SYNC(AUTO), AGG(SUM), &v));
+  assert_int_not_equal(TFD_OK, tfd_strategy_create(s, m->components, 2, NULL,
+                                                   SYNC(AUTO), AGG(SUM), &v));
   assert_int_not_equal(TFD_OK, tfd_copy_name(NULL, 1, NULL));
   assert_null(v);
   tfd_release(made);

@@ -306,6 +306,39 @@ s:reduce("SUM", s:run(value))]] }
     end)
   end
 
+  it("are not those of which one has made another model before", function()
+    local results = workers.run { program = HEAD:format "AUTO" .. [[
+local function new(seed)
+  return tf.keras.Sequential { tf.keras.layers.Dense(2, { input_shape = { 3 },
+    kernel_initializer = tf.keras.initializers.GlorotUniform { seed = seed } }),
+    tf.keras.layers.BatchNormalization() }
+end
+if w == 0 then new(1):predict(tf.ones { 1, 3 }, { verbose = 0 }) end
+local m = s:scope(function()
+  local m = new(2 + w)
+  m:compile { optimizer = "adam", loss = "mse", metrics = { "mae" } }
+  return m
+end)
+m:fit(tf.ones { 4, 3 }, tf.ones { 4, 2 }, { verbose = 0, epochs = 2 })
+print(m.layers[1].name, tf.reduce_sum(m.layers[1].kernel):item())]] }
+    assert.matches("^dense_1\t", results[1].out, nil, results[1].err)
+    assert.matches("^dense\t", results[2].out, nil, results[2].err)
+    assert.equal(results[1].out:match "\t(.*)", results[2].out:match "\t(.*)")
+  end)
+
+  it("hear of names that scripts gave in another order", function()
+    for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. [[
+s:scope(function()
+  for i = 1, 2 do
+    tf.Variable({ 1, 2 }, { name = "w_" .. (w == 0 and i or 3 - i) })
+  end
+end)]] }) do
+      assert.equal(77, r.code, r.err)
+      assert.matches('variable "w_%d": [^\n]*what differs is the operation, its '
+        .. "variables", r.err)
+    end
+  end)
+
   it("are not those of which one gives a number and one a tensor", function()
     for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. [[
 local v = s:scope(function()

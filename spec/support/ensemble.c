@@ -21,11 +21,12 @@ static int place(const tfd_strategy *s, bool on_read, tfd_variable_kind *kind_p,
 }
 
 static int create(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
+                  const char *known_as,
                   tfd_variable_synchronization synchronization,
                   tfd_variable_aggregation aggregation,
                   tfd_object **variable_p) {
   (void)aggregation;
-  return tfd__strategy_create(s, copies, copies_n, synchronization,
+  return tfd__strategy_create(s, copies, copies_n, known_as, synchronization,
                               TFD_AGGREGATION_MEAN, variable_p);
 }
 

@@ -60,7 +60,7 @@ int tfd_copy_name(const char *name, int copy, const char **name_p) {
 }
 
 int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
-                         int copies_n,
+                         int copies_n, const char *known_as,
                          tfd_variable_synchronization synchronization,
                          tfd_variable_aggregation aggregation,
                          tfd_object **variable_p) {
@@ -68,6 +68,7 @@ int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
   tfd_mirrored *m = NULL;
   int wanted = 0;
 
+  (void)known_as;
   TFD_TRY(tfd_strategy_place(
       s, synchronization, copies_n > 0 ? copies[0]->name : "", &kind, &wanted));
   if (copies_n != wanted) {
@@ -89,19 +90,20 @@ int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
 }
 
 int tfd_strategy_create(tfd_strategy *strategy, tfd_variable *const *copies,
-                        int copies_n,
+                        int copies_n, const char *known_as,
                         tfd_variable_synchronization synchronization,
                         tfd_variable_aggregation aggregation,
                         tfd_object **variable_p) {
   TFD_GIVEN(strategy, STRATEGY);
   TFD_GIVEN_HANDLES(copies, copies_n, VARIABLE);
+  TFD_GIVEN_POINTER(known_as);
   TFD_GIVEN_ENUM(synchronization, TFD_SYNCHRONIZATION_AUTO,
                  TFD_SYNCHRONIZATION_ON_READ);
   TFD_GIVEN_ENUM(aggregation, TFD_AGGREGATION_NONE,
                  TFD_AGGREGATION_ONLY_FIRST_REPLICA);
   TFD_GIVEN_POINTER(variable_p);
-  return strategy->ops->create(strategy, copies, copies_n, synchronization,
-                               aggregation, variable_p);
+  return strategy->ops->create(strategy, copies, copies_n, known_as,
+                               synchronization, aggregation, variable_p);
 }
 
 static int check_modes(tfd_object *initial, tfd_variable_kind kind,
@@ -167,8 +169,8 @@ int tfd_strategy_variable(tfd_strategy *strategy, tfd_object *initial,
     }
   }
   if (rc == TFD_OK) {
-    rc = tfd_strategy_create(strategy, copies, n, synchronization, aggregation,
-                             variable_p);
+    rc = tfd_strategy_create(strategy, copies, n, name, synchronization,
+                             aggregation, variable_p);
   }
   while (n > 0) tfd__release(copies[--n]);
   return rc;

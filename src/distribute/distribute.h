@@ -43,6 +43,7 @@ typedef struct tfd__strategy_ops {
   /* One variable of the copies that were made where place said. (optional,
   ** default: a handle over the copies, or the ordinary variable itself) */
   int (*create)(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
+                const char *known_as,
                 tfd_variable_synchronization synchronization,
                 tfd_variable_aggregation aggregation, tfd_object **variable_p);
   /* Combine one component of each replica on the destinations, all of which
@@ -125,7 +126,7 @@ int tfd__strategy_list(tfd_device *const *from, int n, tfd_device ***to_p);
 int tfd__strategy_place_plain(const tfd_strategy *s, bool on_read,
                               tfd_variable_kind *kind_p, int *copies_p);
 int tfd__strategy_create(tfd_strategy *s, tfd_variable *const *copies,
-                         int copies_n,
+                         int copies_n, const char *known_as,
                          tfd_variable_synchronization synchronization,
                          tfd_variable_aggregation aggregation,
                          tfd_object **variable_p);

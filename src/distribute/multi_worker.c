@@ -15,13 +15,14 @@ static int place(const tfd_strategy *s, bool on_read, tfd_variable_kind *kind_p,
 }
 
 /* Cost: two rounds of messages for each variable. */
-static int take_chiefs(tfd_strategy *s, tfd_variable *const *copies, int n) {
+static int take_chiefs(tfd_strategy *s, tfd_variable *const *copies, int n,
+                       const char *known_as) {
   char what[128];
   tfd_tensor *first = NULL;
   int rc = TFD_OK;
   int i;
 
-  (void)snprintf(what, sizeof what, "variable \"%s\"", copies[0]->name);
+  (void)snprintf(what, sizeof what, "variable \"%s\"", known_as);
   TFD_TRY(tfd__first_over_workers(s, false, what, copies[0]->value, &first));
   for (i = 0; rc == TFD_OK && i < n; i++) {
     rc = tfd_variable_assign(copies[i], &first->object);
@@ -31,6 +32,7 @@ static int take_chiefs(tfd_strategy *s, tfd_variable *const *copies, int n) {
 }
 
 static int create(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
+                  const char *known_as,
                   tfd_variable_synchronization synchronization,
                   tfd_variable_aggregation aggregation,
                   tfd_object **variable_p) {
@@ -38,9 +40,11 @@ static int create(tfd_strategy *s, tfd_variable *const *copies, int copies_n,
   int rc = TFD_OK;
   int i;
 
-  TFD_TRY(tfd__strategy_create(s, copies, copies_n, synchronization,
+  TFD_TRY(tfd__strategy_create(s, copies, copies_n, known_as, synchronization,
                                aggregation, &made));
-  if (!tfd__group_is_alone(s->group)) rc = take_chiefs(s, copies, copies_n);
+  if (!tfd__group_is_alone(s->group)) {
+    rc = take_chiefs(s, copies, copies_n, known_as);
+  }
   if (rc != TFD_OK) {
     tfd__release(made);
     return rc;

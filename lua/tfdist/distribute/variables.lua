@@ -3,6 +3,7 @@
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local names = require "tfdist.base.names"
 local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
 local printer = require "tfdist.core.printer"
@@ -112,8 +113,8 @@ local function make(strategy, next_creator, kwargs)
   end
   local list = make_copies(strategy, next_creator, kwargs,
     { aggregation = aggregation, trainable = trainable, name = name }, copies)
-  local v = raw.strategy_create(strategy.handle, list, synchronization:lower(),
-    aggregation:lower())
+  local v = raw.strategy_create(strategy.handle, list,
+    names.known_as(list[1].name), synchronization:lower(), aggregation:lower())
   values.register_variable(v, list, strategy)
   return v
 end

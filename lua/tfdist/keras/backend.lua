@@ -2,6 +2,7 @@
 --- and the numbering of names.
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
+local names = require "tfdist.base.names"
 local options = require "tfdist.base.options"
 local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
@@ -9,7 +10,6 @@ local text = require "tfdist.base.text"
 local M = {}
 
 local floatx, epsilon = "float32", 1e-7
-local counts = {} -- [name] = objects that were named after it
 
 --- The dtype of layers that are given none.
 --- Source: tf.keras.backend.floatx
@@ -47,13 +47,12 @@ end
 ---@param prefix? string
 ---@return integer
 function M.get_uid(prefix)
-  counts[prefix] = (counts[prefix] or 0) + 1
-  return counts[prefix]
+  return names.next_number(prefix)
 end
 
 --- Start the numbering of names again. Source: tf.keras.backend.clear_session
 function M.clear_session()
-  counts = {}
+  names.clear()
 end
 
 --- "MaxPooling2D" as "max_pooling2d", as Keras writes it.
@@ -68,8 +67,7 @@ end
 ---@param base string
 ---@return string
 function M.unique_name(base)
-  local n = M.get_uid(base)
-  return n == 1 and base or base .. "_" .. (n - 1)
+  return names.unique(base)
 end
 
 options.functions(M, "backend.", {
