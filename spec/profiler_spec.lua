@@ -5,6 +5,7 @@ local expect = require "spec.support.expect"
 local json = require "tfdist.core.json"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
+local workers = require "spec.support.workers"
 
 local E = tf.profiler.experimental
 
@@ -256,6 +257,24 @@ for _ = 1, 3 do
 end
 ]]
 
+-- What each worker does tells whose timeline it is: exp or sin.
+local WORKERS = [[
+local tf = require "tfdist"
+local s = tf.distribute.MultiWorkerMirroredStrategy()
+local work = s.extended.worker_index == 0 and tf.exp or tf.sin
+if arg[1] then tf.profiler.experimental.start(arg[1]) end
+for _ = 1, 5 do work(tf.ones { 4 }) end
+if arg[1] then tf.profiler.experimental.stop() end
+]]
+
+local function check_worker(path, worker)
+  local list = json.decode(read(path)).traceEvents
+  for i, op in ipairs { "exp", "sin" } do
+    assert.are.equal(i - 1 == worker and 5 or 0, count(list, function(e)
+      return e.name == op end), path)
+  end
+end
+
 describe("tfdist --profile #once", function()
   for _, host in ipairs(process.hosts) do
     it(host.name .. " shows devices, replicas and collectives", function()
@@ -312,6 +331,34 @@ describe("tfdist --profile #once", function()
       assert.is_not_nil(r.out:find("ended 143", 1, true), r.out .. r.err)
       assert.is_true(#json.decode(read(path)).traceEvents > 0)
       for _, name in ipairs { ready, path, code } do os.remove(name) end
+    end)
+
+    it(host.name .. " writes a file for each of several workers", function()
+      local place = folder()
+      assert(os.execute("mkdir " .. place))
+      local script = process.file(WORKERS, ".lua")
+      local r = process.run(("%s --profile=%s/p.json run -n 2 --log-dir=%s %s")
+        :format(host.path, place, place, script), nil, 120)
+      assert.are.equal(0, r.code, r.err)
+      r = process.run(("%s run -n 2 --log-dir=%s %s %s"):format(host.path,
+        place, script, place), nil, 120)
+      assert.are.equal(0, r.code, r.err)
+      for _, each in ipairs(workers.run { program = WORKERS, host = host.path
+        .. " --profile=" .. place .. "/q" }) do
+        assert.are.equal(0, each.code, each.err)
+      end
+      for _, name in ipairs { "p.worker-%d.json", "q.process-%d" } do
+        for i = 0, 1 do
+          check_worker(place .. "/" .. name:format(i), i)
+        end
+        assert.is_nil(io.open(place .. "/" .. name:gsub("%.%a+%-%%d", "")))
+      end
+      local names = process.run("ls " .. place .. "/plugins/profile/*/*").out
+      for i = 0, 1 do
+        check_worker(names:match("%S+%.worker%-" .. i .. "%.trace%.json"), i)
+      end
+      os.remove(script)
+      os.execute("rm -r " .. place)
     end)
 
     it(host.name .. " refuses files that cannot be written", function()

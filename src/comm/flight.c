@@ -280,3 +280,21 @@ int tfd_flight_read(const char *path, const void **text_p,
   tfd__free(f);
   return rc;
 }
+
+int tfd_task_name(const char **name_p) {
+  TFD_GIVEN_POINTER(name_p);
+
+  static _Thread_local char text[TFD_ENV_TEXT];
+
+  if (!tfd__env_text("TFDIST_TASK", text)) {
+    pthread_mutex_lock(&lock);
+    text[0] = 0;
+    if (ring != NULL && ring->head.processes > 1) {
+      (void)snprintf(text, sizeof text, "process-%u", ring->head.process);
+    }
+    pthread_mutex_unlock(&lock);
+  }
+  text[strcspn(text, "/")] = 0; /* part of a file's name */
+  *name_p = text;
+  return TFD_OK;
+}

@@ -46,6 +46,11 @@ TFD_API int tfd_strategy_join(const char *kind, tfd_device *const *devices,
  *   for another file. */
 TFD_API int tfd_flight_read(const char *path, const void **text_p,
                             size_t *text_bytes_p);
+/** What files of this process are told from those of others by that work with
+ * it: the name that TFDIST_TASK gives ("worker-1"), else "process-1" once it
+ * has met others, else "".
+ * Borrows: the text is valid until the thread's next call. */
+TFD_API int tfd_task_name(const char **name_p);
 /** The processes that a starter which `provider` knows ("mpi": mpirun, srun
  * --mpi=pmix) started together with this one: its number, and how many.
  * Blocks: until all have said where they are, start_seconds at most (0 = 300).

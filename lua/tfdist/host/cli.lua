@@ -352,6 +352,7 @@ TFDIST_STRICT_FP32=1       float32 products on GPUs without TF32
 TFDIST_FFI=0               no FFI fast paths (LuaJIT)
 TFDIST_ERROR_FILE=FILE     where an uncaught error is written, too
 TFDIST_RESTART=N           set by run: how often all were started again
+TFDIST_TASK=NAME           set by run: what the task's files are called like
 TFDIST_RETURN_AFTER=N      set by run: after so many epochs fit (or end_epoch of
                            a PreemptionCheckpointHandler) ends with 42, so that
                            workers that were left out can come back

@@ -36,7 +36,9 @@ local function file_in(logdir)
     os.date "%Y_%m_%d_%H_%M_%S")
   raw.folder_make(folder)
   local host = first_line "/proc/sys/kernel/hostname":match "^[%w%.%-]+"
-  local path = ("%s/%s.trace.json"):format(folder, host or "host")
+  local task = raw.task_name()
+  local path = ("%s/%s%s.trace.json"):format(folder, host or "host",
+    task ~= "" and "." .. task or "")
   local f, why = io.open(path, "wb") -- sooner than after hours of work
   if f == nil then
     errors.raise("Unavailable", ("profiler.start: cannot write %s: %s"):format(
@@ -47,7 +49,8 @@ local function file_in(logdir)
 end
 
 --- Begin a timeline that is written below `logdir`, in
---- plugins/profile/TIME/HOST.trace.json. `options` is taken and has no effect.
+--- plugins/profile/TIME/HOST.trace.json, that of one of several workers in
+--- HOST.worker-1.trace.json. `options` is taken and has no effect.
 --- Errors: AlreadyExists when there is one; the system's for the folder.
 --- Source: tf.profiler.experimental.start
 M.experimental.start = options.wrap("profiler.start", "logdir options=nil",

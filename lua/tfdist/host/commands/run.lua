@@ -80,9 +80,10 @@ function Run:start(task)
   for stream = 1, 2 do
     task.output[stream] = self.screen:output(task.name, task.is_chief, stream)
   end
-  local settings = { { "TFDIST_RESTART", tostring(self.restart) } }
+  local settings = { { "TFDIST_RESTART", tostring(self.restart) },
+    { "TFDIST_TASK", tasks.file(task, self.restart) } }
   if next(self.absent) ~= nil then
-    settings[2] = { "TFDIST_RETURN_AFTER", tostring(self.patience) }
+    settings[3] = { "TFDIST_RETURN_AFTER", tostring(self.patience) }
   end
   if self.options.ssh then
     return self:start_there(task, settings)

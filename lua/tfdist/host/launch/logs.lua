@@ -1,6 +1,7 @@
 --- What the tasks write, in files: all of it, as it came.
 local errors = require "tfdist.base.errors"
 local raw = require "tfdist.core.raw"
+local tasks = require "tfdist.host.launch.tasks"
 
 local M = {}
 
@@ -110,8 +111,7 @@ end
 function Logs:open(task, restart)
   local log = setmetatable({ name = task.name, say = self.say, last = "" }, Log)
   if self.folder then
-    local base = self.folder .. "/" .. task.file
-      .. (restart > 0 and ".restart-" .. restart or "")
+    local base = self.folder .. "/" .. tasks.file(task, restart)
     local why
     os.remove(base .. ".error")
     log.error_file = base .. ".error"

@@ -10,7 +10,7 @@ local MOST_PORT = 65535
 -- What tasks have from the launcher alone.
 local OWN = {}
 for _, name in ipairs { "TF_CONFIG", "TFDIST_SECRET", "TFDIST_SECRET_FILE",
-  "TFDIST_ERROR_FILE", "TFDIST_FLIGHT", "TFDIST_RESTART",
+  "TFDIST_ERROR_FILE", "TFDIST_FLIGHT", "TFDIST_RESTART", "TFDIST_TASK",
   "TFDIST_RETURN_AFTER", "TFDIST_CORES" } do
   OWN[name] = true
 end
@@ -197,6 +197,11 @@ function M.environment(settings)
     end
   end
   return list
+end
+
+--- What files of its `restart`-th restart are called like.
+function M.file(task, restart)
+  return task.file .. (restart > 0 and ".restart-" .. restart or "")
 end
 
 --- Options of the host that stand before `run`, which are the tasks' too.
