@@ -311,6 +311,28 @@ describe("cache", function()
 end)
 
 describe("cache files", function()
+  it("are not taken from others that write other elements meanwhile", function()
+    local path = os.tmpname()
+    os.remove(path)
+    local function pass(from)
+      return D.range(from, from + 3):cache(path):iter()
+    end
+    local a, b, c = pass(0), pass(5), pass(0)
+    for _ = 1, 3 do a:get_next() end
+    assert.same({ 5, 6, 7 }, { b:get_next():item(), b:get_next():item(),
+      b:get_next():item() })
+    assert.is_nil(a())
+    fails("AlreadyExists", ("%q was written meanwhile, with other elements")
+      :format(path), b)
+    for _ = 1, 3 do c:get_next() end
+    assert.is_nil(c()) -- the same elements
+    assert.same({ 0, 1, 2 }, all(D.range(9):cache(path)))
+    local pipe = io.popen("ls " .. path .. "*")
+    assert.equal(path .. "\n", pipe:read "*a")
+    pipe:close()
+    os.remove(path)
+  end)
+
   leaks(before_each, after_each)
 
   local path

@@ -243,6 +243,41 @@ describe("workers", function()
       5, 0, 1)
   end)
 
+  it("caches keep what each worker takes, in memory and in files", function()
+    local wrap = require "tfdist.data.dataset".wrap
+    local function share(ds, w)
+      return E.all(wrap((sharding.resolve(ds.node, 2, w, 1))))
+    end
+    local hint = tf.data.experimental.SHARD_HINT
+    local path = os.tmpname()
+    os.remove(path)
+    for _, place in ipairs { "", path } do
+      local by_file = policy(files({ 1, 2 }, 2):cache(place), "FILE")
+      local by_hint = policy(D.range(4):cache(place ~= "" and place .. "h" or "")
+        :shard(hint, hint):cache(place ~= "" and place .. "s" or ""), "HINT")
+      for _ = 1, 2 do
+        assert.same({ 200, 201 }, share(by_file, 1))
+        assert.same({ 100, 101, 200, 201 }, E.all(by_file))
+        assert.same({ 100, 101 }, share(by_file, 0))
+        assert.same({ 1, 3 }, share(by_hint, 1))
+        assert.same({ 0, 2 }, share(by_hint, 0))
+      end
+    end
+    -- What lies below the shard is the same for all.
+    for _, name in ipairs { "", "-00000-of-00002", "-00001-of-00002", "h",
+      "s-00000-of-00002", "s-00001-of-00002" } do
+      assert(os.remove(path .. name))
+    end
+    -- Names of files that were kept in a random order before.
+    local names = D.from_tensor_slices { "1", "2", "3", "4" }:shuffle(4):cache()
+    local ds = policy(names:interleave(function(name)
+      return files({ tonumber(name) }, 1)
+    end, { cycle_length = 1 }), "FILE")
+    E.all(names)
+    assert.same({ 100, 300 }, share(ds, 0))
+    assert.same({ 200, 400 }, share(ds, 1))
+  end)
+
   it("J31 FILE needs a source of files", function()
     local e = fails("NotFound", "Found an unshardable source dataset",
       sharding.resolve, policy(D.range(20), "FILE").node, 2, 0, 1)

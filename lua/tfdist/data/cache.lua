@@ -26,6 +26,7 @@ local text = require "tfdist.base.text"
 local type = type
 local MAGIC = "tfdist cache 1\n"
 local MAX_RANK, MAX_DEPTH = 8, 100
+local CHUNK = 65536
 
 -- Writing --------------------------------------------------------------------
 
@@ -295,6 +296,17 @@ function Cache.items(node, run)
   return dataset.items(node.inputs[1], run)
 end
 
+-- Of workers that take other elements each has its own, from one data set made
+-- of this to the next.
+function Cache.for_worker(node, W, w)
+  local name = ("%05d-of-%05d"):format(w, W)
+  local shares = node.held.shares or {}
+  node.held.shares = shares
+  shares[name] = shares[name] or {}
+  node.held, node.path = shares[name], node.path and node.path .. "-" .. name
+  return node
+end
+
 function Cache.cardinality(node)
   return node.held.packs and #node.held.packs
     or dataset.cardinality_of(node.inputs[1])
@@ -331,12 +343,35 @@ local function to_memory(node, run)
   }
 end
 
+-- There was no such file when this one was begun.
+local function differs_from(self, path)
+  local there = files.open(path)
+  if there == nil then
+    return false
+  end
+  local own = files.open(self.temporary)
+  local x, y
+  repeat
+    x, y = there:read(CHUNK), own and own:read(CHUNK)
+  until x ~= y or x == nil
+  there:close()
+  if own then
+    own:close()
+  end
+  return x ~= y
+end
+
 local function finish(self, path)
   self.output:write("end ", text.number(self.count), "\n")
   local file = self.file
   self.file = nil
   local ok, why, code = file:close()
-  if ok then
+  if ok and differs_from(self, path) then
+    os.remove(self.temporary)
+    errors.raise("AlreadyExists", ("cache: %s was written meanwhile, with other "
+      .. "elements"):format(text.quote(path)), "give each worker, and each of "
+      .. "several iterations at a time, a file of its own")
+  elseif ok then
     ok, why, code = os.rename(self.temporary, path)
   end
   if not ok then
@@ -435,7 +470,10 @@ end
 --- Elements are made in the first iteration that reaches the end, and kept: in
 --- memory, or in the file `filename`, which later programs use too. Iterations
 --- given up before the end leave nothing. Random stages before it are frozen.
---- Errors: DataLoss for a damaged file.
+--- Workers that read files of their own, or what shard hints leave to each, keep
+--- a part each: "name-00000-of-00002".
+--- Errors: DataLoss for a damaged file; AlreadyExists when another worker or
+---   iteration wrote other elements to it meanwhile.
 --- Source: tf.data.Dataset.cache
 dataset.method("cache", "filename='' name=nil", function(self, filename)
   files.path("Dataset.cache", "filename", filename)

@@ -30,12 +30,26 @@ local function every(list, W, w)
   return own
 end
 
+-- The stage over what worker w of W takes. What the stage keeps of its elements
+-- is not that of others: stages that do have a method for_worker.
+local function over(node, inputs, W, w)
+  local same = true
+  for i = 1, #inputs do
+    same = same and inputs[i] == node.inputs[i]
+  end
+  if same then
+    return node
+  end
+  local own = dataset.rebuild(node, inputs)
+  return own.for_worker and own:for_worker(W, w) or own
+end
+
 -- The shuffles of file names above a source would differ between workers.
-local function without_shuffles(node)
+local function without_shuffles(node, W, w)
   if node.name == "shuffle" then
-    return without_shuffles(node.inputs[1])
+    return without_shuffles(node.inputs[1], W, w)
   elseif #node.inputs == 1 and node.files == nil then
-    return dataset.rebuild(node, { without_shuffles(node.inputs[1]) })
+    return over(node, { without_shuffles(node.inputs[1], W, w) }, W, w)
   end
   return node
 end
@@ -53,7 +67,7 @@ local by_file
 -- A flat_map or interleave whose function makes readers: its input is the list
 -- of files.
 local function by_input(node, W, w)
-  local names = without_shuffles(node.inputs[1])
+  local names = without_shuffles(node.inputs[1], W, w)
   local n = dataset.cardinality_of(names)
   if n >= 0 and n < W then
     too_few(n, W)
@@ -80,7 +94,7 @@ by_file = function(node, W, w)
   for i = 1, #node.inputs do
     inputs[i] = by_file(node.inputs[i], W, w)
   end
-  return dataset.rebuild(node, inputs)
+  return over(node, inputs, W, w)
 end
 
 local function by_hint(node, W, w)
@@ -91,7 +105,7 @@ local function by_hint(node, W, w)
   if node.num_shards == basic.SHARD_HINT then
     return dataset.wrap(inputs[1]):shard(W, w).node
   end
-  return #inputs > 0 and dataset.rebuild(node, inputs) or node
+  return over(node, inputs, W, w)
 end
 
 local function check(W, w, R)
