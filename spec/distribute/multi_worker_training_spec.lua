@@ -94,12 +94,17 @@ describe("input over workers #once", function()
   it("gives each worker's replicas random numbers of their own", function()
     local program = HEAD .. [[
       tf.random.set_seed(7)
+      local g = s:scope(function()
+        return tf.random.Generator.from_seed(7)
+      end)
       local function draw()
-        return tf.random.uniform { 1 }, tf.random.uniform({ 1 }, { seed = 3 })
+        return tf.random.uniform { 1 }, tf.random.uniform({ 1 }, { seed = 3 }),
+          g:uniform { 1 }
       end
-      for _ = 1, 2 do
-        local a, b = s:run(draw)
-        print(locals(s:gather(a, 0)), locals(s:gather(b, 0)))
+      local traced = tf.function_(draw)
+      for _, fn in ipairs { draw, draw, traced, traced } do
+        local a, b, c = s:run(fn)
+        for _, x in ipairs { a, b, c } do print(locals(s:gather(x, 0))) end
       end
       print(locals(tf.random.uniform { 1 }))
     ]]
@@ -110,7 +115,7 @@ describe("input over workers #once", function()
       assert.is_nil(seen[list[i]], outs[1])
       seen[list[i]] = true
     end
-    assert.equal(17, #list)
+    assert.equal(4 * 3 * 4 + 1, #list)
     assert.same(outs, workers.outputs { program = program, devices = 2 })
   end)
 end)

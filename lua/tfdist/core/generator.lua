@@ -89,7 +89,8 @@ local function advance(self)
   return lists.of(random_seed.at_each_call(function()
     local counter = self._counter
     self._counter = (counter + 1) % 2 ^ 53
-    return random_seed.stream(random_seed.GENERATOR, self._key, counter)
+    return random_seed.stream(random_seed.GENERATOR, self._key,
+      random_seed.of_worker(counter))
   end))
 end
 

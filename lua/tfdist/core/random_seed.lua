@@ -100,9 +100,17 @@ function M.check(what, seed, name)
   return text.is_int64(seed) and seed or seed % SEED
 end
 
+--- Number of a draw among those of all workers: those that replicas of one make
+--- are not those of another.
+---@param number integer
+---@return integer
+function M.of_worker(number)
+  return number + worker * CALLS_OF_A_WORKER
+end
+
 local function next_call()
   calls = calls + 1
-  local number = calls + worker * CALLS_OF_A_WORKER
+  local number = M.of_worker(calls)
   if global_seed ~= nil then
     return M.stream(M.SEQUENCE, global_seed, number)
   end
