@@ -91,6 +91,44 @@ describe("input over workers #once", function()
     assert.are_not.equal(orders[1], orders[2])
   end)
 
+  it("draws for each worker what it reads alone, and shards alike", function()
+    local outs = workers.outputs { program = HEAD .. [[
+      for _ = 1, w do tf.random.normal { 3 } end -- out of step
+      local D, hint = tf.data.Dataset, tf.data.experimental.SHARD_HINT
+      local function line(ds, policy)
+        local list = {}
+        ds = ds:with_options { experimental_distribute = {
+          auto_shard_policy = policy } }
+        for x in s:experimental_distribute_dataset(ds:batch(4)):iter() do
+          list[#list + 1] = locals(x)
+        end
+        print(table.concat(list, " "))
+      end
+      line(D.range(20):shuffle(20), "OFF")
+      line(D.range(20):map(function() return tf.random.uniform {} end), "OFF")
+      line(D.range(20):shuffle(20):shard(2, w):shuffle(10), "OFF")
+      line(D.range(20):shuffle(20):shard(hint, hint):shuffle(10), "HINT")
+      line(D.range(20):shuffle(20, { seed = 3 }), "OFF")
+      tf.random.set_seed(3)
+      line(D.range(20):shuffle(20), "OFF")
+      line(D.range(20):map(function() return tf.random.uniform {} end), "OFF")
+    ]] }
+    local each = { {}, {} }
+    for i, out in ipairs(outs) do
+      for line in out:gmatch "[^\n]+" do table.insert(each[i], line) end
+      assert.equal(7, #each[i])
+    end
+    for _, i in ipairs { 1, 2 } do
+      assert.are_not.equal(each[1][i], each[2][i])
+    end
+    for _, i in ipairs { 3, 4 } do
+      local both = numbers(each[1][i] .. " " .. each[2][i])
+      table.sort(both)
+      for k = 1, 20 do assert.equal(k - 1, both[k]) end
+    end
+    for _, i in ipairs { 5, 6, 7 } do assert.equal(each[1][i], each[2][i]) end
+  end)
+
   it("gives each worker's replicas random numbers of their own", function()
     local program = HEAD .. [[
       tf.random.set_seed(7)

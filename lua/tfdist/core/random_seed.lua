@@ -139,7 +139,8 @@ local function next_of(own)
     M.enter(outer)
   end
   own.calls = own.calls + 1
-  return M.stream(OWN, own.seed, own.calls)
+  return M.stream(OWN, own.seed,
+    own.calls + own.worker * CALLS_OF_A_WORKER)
 end
 
 -- It counts from where the program was when it began with the key.
@@ -248,11 +249,14 @@ end
 
 --- A sequence of numbers that depends on nothing that others draw meanwhile;
 --- make_seed(stream) gives a whole number below 2^53. `drawn` is what M.drawn
---- said of another one that this one repeats.
+--- said of another one that this one repeats. Sequences of other workers with
+--- the same seed have other numbers, unless the global seed is set: then they
+--- have the same.
 --- Errors: ValueError for what M.drawn cannot have said.
-function M.sequence(make_seed, drawn)
+function M.sequence(make_seed, drawn, worker_index)
   local own = { calls = 0, op_calls = {}, op_counts = {},
-    make_seed = make_seed }
+    make_seed = make_seed,
+    worker = global_seed == nil and worker_index or 0 }
   if drawn ~= nil then
     if not (text.is_plain(drawn) and is_counts(drawn.op_calls)
       and (drawn.seed == nil or text.is_int64(drawn.seed))) then

@@ -190,10 +190,11 @@ end
 -- One iteration --------------------------------------------------------------
 
 --- State of one iteration. `saved` is what another one's state says of seeds,
---- `drawn` what it says of the numbers that users' functions drew.
-function M.new_run(saved, drawn)
-  return { closers = {}, epochs = {}, seeds = saved,
-    sequence = seeds.sequence(drawn) }
+--- `drawn` what it says of the numbers that users' functions drew; `share` is
+--- that of a worker (seeds.share), nil where all draw alike.
+function M.new_run(saved, drawn, share)
+  return { closers = {}, epochs = {}, seeds = saved, share = share,
+    sequence = seeds.sequence(drawn, share) }
 end
 
 local function close_run(run)

@@ -21,7 +21,9 @@ local CHUNKS = 2 ^ 21
 --- is made.
 function M.stream(what, seed)
   if seed == nil then
-    return lists.of(random_seed.next(what))
+    local stream = lists.of(random_seed.next(what))
+    stream.is_fresh = random_seed.global_seed() == nil
+    return stream
   end
   return lists.of(random_seed.stream(BASE, random_seed.global_seed()
     or DEFAULT_SEED, random_seed.check(what, seed)))
@@ -47,9 +49,27 @@ end
 
 --- What the users' functions of an iteration draw from: numbers that depend on
 --- nothing that is drawn between its elements, so that another iteration can
---- repeat it. `drawn`: random_seed.drawn of the one to repeat.
-function M.sequence(drawn)
-  return random_seed.sequence(seed_of, drawn)
+--- repeat it. `drawn`: random_seed.drawn of the one to repeat; `share`: as
+--- M.share says.
+function M.sequence(drawn, share)
+  return random_seed.sequence(seed_of, drawn, share and share.worker)
+end
+
+local function note_common(node, is_common, common)
+  common[node] = is_common or common[node]
+  is_common = is_common or node.num_shards ~= nil
+  for i = 1, #node.inputs do
+    note_common(node.inputs[i], is_common, common)
+  end
+end
+
+--- For an iteration of worker `index`, which has elements of its own: stages that
+--- no seed tells what to draw draw other numbers than those of other workers. But
+--- all draw alike below a shard, which would give them elements twice.
+function M.share(node, index)
+  local share = { worker = index, common = {} }
+  note_common(node, false, share.common)
+  return share
 end
 
 --- The random nodes among nodes and all below them, inputs first.
@@ -115,7 +135,11 @@ function M.begin(node, run, each_iteration)
   if not run.probing then
     node.iterations = math.max(node.iterations or 0, own.epoch + 1)
   end
-  return own.seed, each_iteration and own.epoch or 0
+  local share, seed = run.share, own.seed
+  if share and node.stream.is_fresh and not share.common[node] then
+    seed = (seed + share.worker) % 2 ^ 53
+  end
+  return seed, each_iteration and own.epoch or 0
 end
 
 local FIRST_DRAWS, DRAWS = 256, 4096

@@ -11,6 +11,7 @@ local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
 local nest = require "tfdist.base.nest"
 local reduce = require "tfdist.distribute.reduce"
+local seeds = require "tfdist.data.seeds"
 local shares = require "tfdist.distribute.input_shares"
 local spec = require "tfdist.data.spec"
 local steps = require "tfdist.distribute.input_steps"
@@ -113,8 +114,8 @@ end
 
 -- The seeds that all workers draw by: of what all of them read alike, the
 -- chief's.
-local function agreed(plan, seeds)
-  local own = json.encode(seeds)
+local function agreed(plan, seeds_here)
+  local own = json.encode(seeds_here)
   local chiefs = reduce.chiefs_text(plan.strategy, "distributed input", own)
   return chiefs ~= own and json.decode(chiefs, "distributed input") or nil
 end
@@ -122,11 +123,12 @@ end
 local function steps_of(plan, saved)
   local sources = {}
   for i = 1, #plan.nodes do
-    local source = dataset.iterate(plan.nodes[i])
-    if saved ~= nil then
-      source.run = dataset.new_run(saved.seeds[i], saved.drawn
-        and saved.drawn[i] or nil)
+    local source, share = dataset.iterate(plan.nodes[i]), nil
+    if plan.W > 1 and plan.kind ~= "global" then
+      share = seeds.share(plan.nodes[i], plan.w)
     end
+    source.run = dataset.new_run(saved and saved.seeds[i],
+      saved and saved.drawn and saved.drawn[i] or nil, share)
     source.run.watch_sizes = plan.kind == "global"
     sources[i] = source
   end
@@ -300,7 +302,7 @@ function M.iterate(plan)
     self.seeds[i] = self.sources[i]:state().seeds
     random = random + #self.seeds[i]
   end
-  if plan.W > 1 and plan.kind == "global" and random > 0 then
+  if plan.W > 1 and plan.kind ~= "dealt" and random > 0 then
     local others = agreed(plan, self.seeds)
     if others ~= nil then
       self.seeds = others
