@@ -313,4 +313,103 @@ describe("traced steps over workers #once", function()
       assert.equal("well\n", out)
     end)
   end)
+
+  -- Steps with short and with empty shares at the end; then all workers end.
+  it("take from iterators what op by op steps take", function()
+    local program = workers.HEAD .. [[
+      local D = tf.data.Dataset
+      local function numbers(n, batch)
+        return D.range(n):map(function(x)
+          return tf.cast(x, "float32")
+        end):batch(batch)
+      end
+      local function off()
+        return numbers(13, 4):with_options { experimental_distribute = {
+          auto_shard_policy = "OFF" } }
+      end
+      local function step(it)
+        local x = it:get_next()
+        return x, s:reduce("SUM", s:run(tf.reduce_sum, { x }))
+      end
+      local traced = tf.function_(step)
+      for name, make in pairs {
+        data = function()
+          return s:experimental_distribute_dataset(numbers(13, 4))
+        end,
+        off = function() return s:experimental_distribute_dataset(off()) end,
+        fn = function()
+          return s:distribute_datasets_from_function(function(context)
+            return numbers(5 + 3 * context.input_pipeline_id, 2)
+          end)
+        end } do if name == NAME then
+        local a, b, n = make():iter(), make():iter(), 0
+        while true do
+          local ok, x, sum = pcall(step, a)
+          local also, y, total = pcall(traced, b)
+          assert(ok == also)
+          if not ok then
+            assert(tf.errors.kind(y) == "OutOfRange", tostring(y))
+            break
+          end
+          n = n + 1
+          assert(locals(x) == locals(y) and sum:item() == total:item())
+        end
+        -- Made anew by each call, to its end.
+        local data = make()
+        local count = tf.function_(function()
+          local it = data:iter()
+          return (select(2, tf.while_loop(function(go)
+            return go
+          end, function(_, k)
+            return it:get_next_as_optional():has_value(), k + 1
+          end, { tf.constant(true), tf.constant(-1) })))
+        end)
+        assert(count():item() == n and count():item() == n)
+        local ok, all = pcall(tf.function_(function()
+          local sum = tf.constant(0.0)
+          for x in data:iter() do
+            sum = sum + s:reduce("SUM", s:run(tf.reduce_sum, { x }))
+          end
+          return sum
+        end))
+        if name == "data" then
+          assert(all:item() == 78)
+        elseif WORKERS > 1 then
+          assert(not ok and tf.errors.kind(all) == "NotImplementedError")
+        end
+        print(n)
+      end end
+    ]]
+    for name, steps in pairs { data = { 4, 4, 4 }, off = { 4, 7, 7 },
+      fn = { 2, 4, 2 } } do
+      for i, shape in ipairs(SHAPES) do
+        for _, out in ipairs(workers.outputs { n = shape[1], devices = shape[2],
+          program = program:gsub("NAME", ("%q"):format(name))
+            :gsub("WORKERS", tostring(shape[1])) }) do
+          assert.equal(steps[i] .. "\n", out)
+        end
+      end
+    end
+  end)
+
+  it("end with the error of a worker whose pipeline fails", function()
+    local results = workers.run { program = workers.HEAD .. [[
+      local calls = 0
+      local ds = tf.data.Dataset.range(16):map(function(x)
+        calls = calls + 1
+        if w == 1 and calls == 9 then error("bad record", 0) end
+        return x
+      end):batch(4)
+      local it = s:experimental_distribute_dataset(ds):iter()
+      local step = tf.function_(function(from)
+        return s:reduce("SUM", s:run(tf.reduce_sum, { from:get_next() }))
+      end)
+      for _ = 1, 4 do step(it) end
+    ]] }
+    assert.equal(75, results[1].code, results[1].err)
+    assert.equal(1, results[2].code, results[2].err)
+    for _, r in ipairs(results) do
+      assert.matches("RuntimeError: bad record", r.err, 1, true)
+    end
+  end)
 end)

@@ -222,11 +222,6 @@ end
 local function next_traced(self, way)
   local plan = self.plan
   check_context()
-  if plan.W > 1 then
-    errors.raise("NotImplementedError", "DistributedIterator: what several "
-      .. "processes share cannot be taken inside a traced function",
-      "take it outside and pass it to the function")
-  end
   local packed = tracing.lifted(M.packed_spec, plan)
   local specs, devices = each_tensor(plan, packed)
   local got = traced.step(self, way, specs, function(iterator)
@@ -282,11 +277,16 @@ function M.cardinality(plan)
   return dataset.UNKNOWN
 end
 
--- One that each call of the traced function makes anew.
+-- One that each call of the traced function makes anew. Of several workers the
+-- one with the most steps ends a loop.
 local function iterate_traced(plan)
+  local left = dataset.UNKNOWN
+  if plan.W == 1 or plan.kind == "global" then
+    left = tracing.lifted(M.cardinality, plan)
+  end
   return setmetatable(traced.iterator({ plan = plan, count = 0 }, function()
     return M.iterate(plan)
-  end, tracing.lifted(M.cardinality, plan)), Iterator)
+  end, left), Iterator)
 end
 
 --- An iterator from the beginning.
