@@ -2,7 +2,7 @@
 -- several workers is arithmetic and stands in input_shares_spec.
 local E = require "spec.support.elements"
 local R = require "spec.support.replicas"
-local input = require "tfdist.distribute.input"
+local replica_spec = require "tfdist.distribute.replica_spec"
 local tf = require "tfdist"
 local on_device = require "spec.support.on_device"
 
@@ -305,6 +305,54 @@ describe("distributed data sets", function()
     end
   end)
 
+  strategies("element_spec is an input_signature", function(s, n)
+    local pairs_of = D.zip { D.range(10), D.range(10):map(function(x)
+      return tf.cast(x, "float32")
+    end) }
+    local named = D.from_tensor_slices { x = tf.range(10), y = tf.ones { 10, 2 } }
+    local function total(...)
+      return s:reduce("SUM", s:run(function(a, b)
+        if b == nil then a, b = a.x, a.y end
+        return tf.reduce_sum(tf.cast(a, "float32")) + tf.reduce_sum(b)
+      end, { ... }))
+    end
+    local function call(fn, a, b)
+      if b == nil then return fn(a):item() end
+      return fn(a, b):item()
+    end
+    local function epoch(ds, signature, sum)
+      local traces, got = 0, 0
+      local fn = tf.function_ { input_signature = signature(ds.element_spec) }(
+        function(...)
+          traces = traces + 1
+          return total(...)
+        end)
+      for a, b in ds:iter() do got = got + call(fn, a, b) end
+      assert.equal(sum, got)
+      got = 0
+      local concrete = fn:get_concrete_function()
+      for a, b in ds:iter() do got = got + call(concrete, a, b) end
+      assert.equal(sum, got)
+      assert.equal(1, traces)
+      return fn
+    end
+    local two = s:experimental_distribute_dataset(pairs_of:batch(4))
+    local fn = epoch(two, function(spec) return spec end, 90)
+    epoch(s:experimental_distribute_dataset(named:batch(4)), function(spec)
+      return { spec }
+    end, 65)
+    local a, b = two:iter():get_next()
+    local want = n > 1 and "input_signature asks for PerReplicaSpec(TensorSpec("
+      .. "float32 {?})" or "input_signature asks for TensorSpec(float32 {?})"
+    R.fails("TypeError", want, fn, a, a)
+    R.fails("TypeError", want, fn, a, tf.ones { 4, 1 })
+    R.fails("TypeError", "2 arguments given, input_signature has 1",
+      tf.function_ { input_signature = { two.element_spec[2] } }(total), b, b)
+    local open = tf.function_(total):get_concrete_function(two.element_spec[1],
+      two.element_spec[2])
+    assert.equal(12, open(a, b):item())
+  end)
+
   strategies("J11 J12 element_spec fits every element", function(s, n)
     local ds = s:experimental_distribute_dataset(D.zip { D.range(10),
       D.range(10) }:batch(4))
@@ -312,7 +360,7 @@ describe("distributed data sets", function()
     assert.equal(tostring(ds.element_spec[1]), tostring(it.element_spec[1]))
     local one = ds.element_spec[2]
     if n > 1 then
-      assert.is_true(input.is_per_replica_spec(one))
+      assert.is_true(replica_spec.is_spec(one))
       assert.equal(n, #one.value_specs)
       one = one.value_specs[n]
     end

@@ -140,7 +140,6 @@ M.InputContext = options.wrap("InputContext", "num_input_pipelines=1 "
     }, InputContext)
   end)
 
-M.is_per_replica_spec = iterators.is_per_replica_spec
 M.rows_of = iterators.rows_of
 
 -- Data sets ------------------------------------------------------------------

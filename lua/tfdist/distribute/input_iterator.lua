@@ -11,6 +11,7 @@ local lists = require "tfdist.base.lists"
 local raw = require "tfdist.core.raw"
 local nest = require "tfdist.base.nest"
 local reduce = require "tfdist.distribute.reduce"
+local replica_spec = require "tfdist.distribute.replica_spec"
 local seeds = require "tfdist.data.seeds"
 local shares = require "tfdist.distribute.input_shares"
 local spec = require "tfdist.data.spec"
@@ -25,32 +26,10 @@ local M = {}
 local getmetatable, setmetatable, type = getmetatable, setmetatable, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
--- PerReplicaSpec -------------------------------------------------------------
-
-local PerReplicaSpec = { __name = "PerReplicaSpec" }
-
-function PerReplicaSpec:__index(key)
-  if key == "value_specs" then
-    return rawget(self, "specs")
-  end
-  return rawget(self, "specs")[1][key]
-end
-
-function PerReplicaSpec:__tostring()
-  local parts = {}
-  for i = 1, #self.value_specs do
-    parts[i] = tostring(self.value_specs[i])
-  end
-  return "PerReplicaSpec(" .. table.concat(parts, ", ") .. ")"
-end
-
---- True for specs of PerReplica values; `value_specs` has one for each replica.
-function M.is_per_replica_spec(x)
-  return getmetatable(x) == PerReplicaSpec
-end
+-- Specs ------------------------------------------------------------------------
 
 -- The spec of what every replica gets.
-local function replica_spec(plan, x)
+local function share_spec(plan, x)
   if not spec.is_spec(x) or plan.kind == "dealt" or x.shape == nil
     or #x.shape == 0 or plan.W * plan.R == 1 then
     return x
@@ -70,9 +49,9 @@ function M.packed_spec(plan)
       end
       local list = {}
       for r = 1, plan.R do
-        list[r] = replica_spec(plan, x)
+        list[r] = share_spec(plan, x)
       end
-      return setmetatable({ specs = list }, PerReplicaSpec)
+      return replica_spec.new(plan.strategy, list)
     end, dataset.spec_of(plan.node))
   end
   return plan.known_spec

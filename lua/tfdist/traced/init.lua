@@ -7,17 +7,15 @@
 --- Lua code runs at the trace only: print, upvalues, `if` and `for` on Lua
 --- values. tf.print, checks, random numbers and variables belong to the graph.
 local concrete = require "tfdist.traced.concrete"
-local convert = require "tfdist.core.convert"
 local counted = require "tfdist.core.counted"
 local errors = require "tfdist.base.errors"
-local loops = require "tfdist.core.loops"
+local input_signature = require "tfdist.traced.input_signature"
 local nest = require "tfdist.base.nest"
 local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local signature = require "tfdist.traced.signature"
-local spec = require "tfdist.data.spec"
 local state = require "tfdist.core.state"
 local taping = require "tfdist.traced.taped"
 local text = require "tfdist.base.text"
@@ -246,64 +244,9 @@ end
 
 -- Calls ------------------------------------------------------------------------
 
-local function wrong_input(self, i, got, want, why)
-  errors.raise("TypeError", ("%s: argument %d is %s, input_signature asks for "
-    .. "%s%s"):format(self.name, i, got, tostring(want), why or ""))
-end
-
--- One leaf of the arguments as input_signature's spec wants it.
-local function fit(self, i, x, want)
-  local ok, t = pcall(convert.tensor, x, want.dtype, "input_signature",
-    "argument")
-  if not ok then
-    -- Which of its elements it is, the error of the conversion knows.
-    wrong_input(self, i, text.describe(x), want,
-      type(x) == "table" and "; " .. loops.said(t) or nil)
-  end
-  local dims = raw.tensor_dims(t)
-  local good = raw.tensor_dtype(t) == want.dtype
-    and (want.shape == nil or #want.shape == #dims)
-  for axis = 1, good and want.shape and #dims or 0 do
-    local size = want.shape[axis]
-    if size >= 0 and dims[axis] < 0 then
-      tracing.look_at_sizes(dims) -- nobody knows; set_shape in TensorFlow
-    end
-    good = good and (size < 0 or dims[axis] < 0 or size == dims[axis])
-  end
-  if not good then
-    wrong_input(self, i, raw.tensor_dtype(t) .. " " .. text.shape(dims), want)
-  end
-  return t
-end
-
--- Argument i has the tables that its specs stand in.
-local function check_structure(self, i, x)
-  local ok, problem = pcall(nest.assert_same_structure, self.specs[i], x)
-  if not ok then
-    errors.raise("TypeError", ("%s: argument %d is not built as "
-      .. "input_signature asks; %s"):format(self.name, i, loops.said(problem)))
-  end
-end
-
--- The arguments as the signature has them: tensors of its dtypes.
+-- The arguments as the signature has them.
 local function conform(self, arguments)
-  local specs = self.specs
-  if arguments.n > specs.n then
-    errors.raise("TypeError", ("%s: %d arguments given, input_signature has %d")
-      :format(self.name, arguments.n, specs.n))
-  end
-  local out = { n = specs.n }
-  for i = 1, specs.n do
-    if spec.is_spec(specs[i]) then
-      out[i] = fit(self, i, arguments[i], specs[i])
-    else
-      check_structure(self, i, arguments[i])
-      out[i] = nest.map_structure(function(want, x)
-        return fit(self, i, x, want)
-      end, specs[i], arguments[i])
-    end
-  end
-  return out
+  return input_signature.conform(self.name, self.specs, arguments)
 end
 
 local function run_fast(self, entry, ...)
@@ -420,45 +363,10 @@ local function check_self(self, name)
   end
 end
 
--- A tensor of the kind that a spec describes; sizes that any go are 1.
-local function example(x)
-  if not spec.is_spec(x) then
-    return x
-  elseif x.shape == nil then
-    errors.raise("NotImplementedError", "get_concrete_function: a TensorSpec "
-      .. "of unknown rank cannot be traced")
-  end
-  local dims = {}
-  for i = 1, #x.shape do
-    dims[i] = x.shape[i] < 0 and 1 or x.shape[i]
-  end
-  return raw.tensor_from_values({ 0 }, x.dtype, dims)
-end
-
-local function has_open_size(arguments)
-  local flat = nest.flatten(arguments)
-  for i = 1, flat.n do
-    for _, size in ipairs(spec.is_spec(flat[i]) and flat[i].shape or {}) do
-      if size < 0 then
-        return true
-      end
-    end
-  end
-  return false
-end
-
 -- A graph for all sizes that the specs leave open.
 local function open_concrete(self, arguments, given)
-  local flat, dims = nest.flatten(arguments), {}
-  for i = 1, flat.n do
-    if spec.is_spec(flat[i]) then
-      dims[#dims + 1] = flat[i].shape
-    elseif type(flat[i]) == "userdata" and raw.kind(flat[i]) == "tensor" then
-      dims[#dims + 1] = raw.tensor_dims(flat[i])
-    end
-  end
   local _, tensors = signature.of(unpack(given, 1, given.n))
-  local c = trace(self, given, tensors, dims)
+  local c = trace(self, given, tensors, input_signature.dims_of(arguments))
   self.traces = self.traces + 1
   c.call = function(inputs)
     return taping.run(c, inputs)
@@ -477,11 +385,12 @@ function methods:get_concrete_function(...)
   end
   local given = { n = arguments.n }
   for i = 1, arguments.n do
-    given[i] = nest.map("get_concrete_function", example, arguments[i])
+    given[i] = nest.map("get_concrete_function", input_signature.example,
+      arguments[i])
   end
   if self.specs then
     given = conform(self, given)
-  elseif has_open_size(arguments) then
+  elseif input_signature.has_open_size(arguments) then
     return open_concrete(self, arguments, given)
   end
   return (entry_of(self, false, unpack(given, 1, given.n)))
@@ -513,28 +422,9 @@ end
 
 -- Making -----------------------------------------------------------------------
 
--- Sizes of all tensors of an input_signature; nil when all are known.
-local function open_sizes(specs)
-  local flat, dims, open = nest.flatten(specs), {}, false
-  for i = 1, flat.n do
-    if not spec.is_spec(flat[i]) then
-      errors.raise("TypeError", "function_: input_signature must be a list of "
-        .. "tf.TensorSpec, got " .. text.describe(flat[i]))
-    elseif flat[i].shape == nil then
-      errors.raise("NotImplementedError", "function_: a TensorSpec of unknown "
-        .. "rank cannot be traced")
-    end
-    dims[i] = flat[i].shape
-    for axis = 1, #dims[i] do
-      open = open or dims[i][axis] < 0
-    end
-  end
-  return open and dims or nil
-end
-
 local make
 
-make = function(fn, input_signature, reduce_retracing)
+make = function(fn, given_specs, reduce_retracing)
   local self = setmetatable({
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
@@ -543,11 +433,8 @@ make = function(fn, input_signature, reduce_retracing)
     scope = "", settings = "",
     over = setmetatable({}, WEAK_KEYS),
   }, Function)
-  if input_signature ~= nil then
-    local list, n = options.list("function_", "input_signature",
-      input_signature, "tf.TensorSpec")
-    self.specs = { n = n, unpack(list, 1, n) }
-    self.open_dims = open_sizes(self.specs)
+  if given_specs ~= nil then
+    self.specs, self.open_dims = input_signature.read(given_specs)
   end
   -- What it is where it has to run as plain code.
   function self.plain(...)
@@ -578,17 +465,17 @@ M.function_ = options.wrap("function_", "func:later=nil "
   .. "reduce_retracing=false "
   .. "experimental_implements=nil experimental_autograph_options=nil "
   .. "experimental_attributes=nil experimental_relax_shapes=nil "
-  .. "experimental_compile=nil", function(fn, input_signature, _, _, reduce,
+  .. "experimental_compile=nil", function(fn, given_specs, _, _, reduce,
     _, _, _, relax_shapes)
     reduce = reduce or relax_shapes
     if fn == nil then
       return function(later)
         text.check_callable("function_", "func", later)
-        return make(later, input_signature, reduce)
+        return make(later, given_specs, reduce)
       end
     end
     text.check_callable("function_", "func", fn)
-    return make(fn, input_signature, reduce)
+    return make(fn, given_specs, reduce)
   end)
 
 return M
