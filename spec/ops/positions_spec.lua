@@ -126,6 +126,109 @@ describe("images of whole numbers", function()
   end)
 end)
 
+describe("images of half precision", function()
+  local image = tf.image
+  local HALF = { "float16", "bfloat16" }
+
+  -- f(x) of such an image of {2, 2, 1} is want(x), rounded to `dtype` once.
+  local function near_by(values, half, dtype, f, want)
+    local x = tf.reshape(tf.constant(values, { dtype = half }), { 2, 2, 1 })
+    local y = f(x)
+    assert.equal(dtype or half, y.dtype)
+    local given, wanted = tf.reshape(x, { -1 }):totable(), {}
+    for i = 1, 4 do
+      wanted[i] = want(given[i], given)
+    end
+    local got = tf.reshape(y, { -1 })
+    wanted = tf.cast(tf.constant(wanted, { dtype = "float64" }), y.dtype)
+    if y.dtype == half then
+      assert.same(wanted:totable(), got:totable())
+    else -- sums of four, each rounded to 24 bits
+      for i = 0, 3 do
+        assert.near(wanted:item(i), got:item(i), 1e-6)
+      end
+    end
+  end
+
+  it("are float32 when they are resized, unless to the nearest", function()
+    for _, half in ipairs(HALF) do
+      local x = tf.constant({ { { 0 }, { 2 } }, { { 4 }, { 7 } } },
+        { dtype = half })
+      for _, method in pairs(image.ResizeMethod) do
+        local dtype = method == "nearest" and half or "float32"
+        for _, size in ipairs { { 1, 1 }, { 2, 2 }, { 3, 5 } } do
+          assert.equal(dtype, image.resize(x, size, method).dtype, method)
+        end
+        assert.equal(dtype, image.resize_with_pad(x, 3, 5, method).dtype,
+          method)
+      end
+      -- A tenth of the way from 0 to 2 is no number of half precision.
+      assert.equal(3.25, image.resize(x, { 1, 1 }):item())
+      assert.near(0.2, image.resize(x, { 2, 5 })[0][1]:item(), 1e-7)
+    end
+  end)
+
+  it("send gradients back in their own dtype", function()
+    for _, half in ipairs(HALF) do
+      local x = tf.ones({ 2, 2, 1 }, half)
+      local tape = tf.GradientTape()
+      tape:watch(x)
+      local y = tf.reduce_sum(image.resize(x, { 4, 4 }))
+      tape:close()
+      local grad = tape:gradient(y, x)
+      assert.equal(half, grad.dtype)
+      assert.same({ { { 4 }, { 4 } }, { { 4 }, { 4 } } }, grad:totable())
+    end
+  end)
+
+  it("are float32 when they are standardized", function()
+    for _, half in ipairs(HALF) do
+      near_by({ 0.1, 0.2, 0.4, 0.7 }, half, "float32",
+        image.per_image_standardization, function(x, all)
+          local mean, squares = 0, 0
+          for i = 1, 4 do
+            mean = mean + all[i] / 4
+          end
+          for i = 1, 4 do
+            squares = squares + (all[i] - mean) ^ 2 / 4
+          end
+          return (x - mean) / math.max(math.sqrt(squares), 0.5)
+        end)
+    end
+  end)
+
+  it("are rounded once when brightness or contrast change", function()
+    for _, half in ipairs(HALF) do
+      near_by({ 0.11, 0.23, 0.47, 0.7 }, half, nil, function(x)
+        return image.adjust_contrast(x, 1.7)
+      end, function(x, all)
+        local mean = (all[1] + all[2] + all[3] + all[4]) / 4
+        return (x - mean) * 1.7 + mean
+      end)
+    end
+    near_by({ 0.11, 0.23, 0.47, 0.7 }, "bfloat16", nil, function(x)
+      return image.adjust_brightness(x, 0.1)
+    end, function(x) return x + 0.1 end)
+  end)
+
+  it("are rounded once when they become gray", function()
+    for _, half in ipairs(HALF) do
+      near_by({ 0.11, 0.23, 0.47, 0.7 }, half, nil, function(x)
+        return image.rgb_to_grayscale(tf.concat({ x, x * 2, x * 4 }, -1))
+      end, function(x)
+        return (0.2989 + 2 * 0.5870 + 4 * 0.1140) * x
+      end)
+    end
+  end)
+
+  it("come from whole numbers as those times 1 / largest", function()
+    -- 1 / 255 is 129 / 2^15 in bfloat16, and 105 times that has 212 / 2^9 next.
+    local x = image.convert_image_dtype(tf.constant({ 105 },
+      { dtype = "uint8" }), "bfloat16")
+    assert.same({ 0.4140625 }, x:totable())
+  end)
+end)
+
 describe("boxes of images", function()
   it("must fit, whatever their numbers", function()
     local x = tf.ones { 3, 3, 1 }

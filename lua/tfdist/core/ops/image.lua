@@ -37,6 +37,13 @@ local function window(x, first, top, left, height, width)
   return x[parts]
 end
 
+-- What sums of pixels are made in: float32, or the dtype of wider images.
+local WIDE = { float32 = true, float64 = true }
+
+local function widened(tf, x)
+  return WIDE[x.dtype] and x or tf.cast(x, "float32")
+end
+
 local function whole(what, name, value, least)
   return convert.integer(value, what, name, least)
 end
@@ -222,9 +229,7 @@ local function resize(tf, images, size, method, keep_ratio, antialias)
     return tf.gather(x, nearest(x.shape[first + 2], width),
       { axis = first + 1 })
   end
-  if not convert.FLOATING[x.dtype] then
-    x = tf.cast(x, "float32")
-  end
+  x = widened(tf, x)
   for side, to in ipairs { height, width } do
     local axis = first + side - 1
     local from = x.shape[axis + 1]
@@ -336,9 +341,9 @@ local function central_crop(tf, images, fraction)
 end
 
 local function define_sizes(tf, def)
-  --- Images of another size, of the same dtype; whole numbers become float32,
-  --- but for "nearest". Pixel centres are at halves; `antialias` widens the
-  --- kernel where images shrink (nearest and area need it not).
+  --- Images of another size: float32, or float64 where they are; "nearest" keeps
+  --- any dtype. Pixel centres are at halves; `antialias` widens the kernel where
+  --- images shrink (nearest and area need it not).
   --- Source: tf.image.resize
   def("image.resize", "images size method=bilinear "
     .. "preserve_aspect_ratio=false antialias=false name=nil",
@@ -459,8 +464,8 @@ local function convert_dtype(tf, image, dtype, saturate)
       or cast(x * (tf.dtypes.max(dtype) + 0.5), dtype)
   end
   local from = tf.dtypes.max(x.dtype)
-  if floating then
-    return tf.cast(x, dtype) / from
+  if floating then -- rounded as TensorFlow's product
+    return tf.cast(x, dtype) * (1 / from)
   end
   local to = tf.dtypes.max(dtype)
   if from > to then
@@ -469,10 +474,10 @@ local function convert_dtype(tf, image, dtype, saturate)
   return cast(x, dtype) * floor((to + 1) / (from + 1))
 end
 
--- fn(x) on images of floats; whole numbers go through those and come back, cut
--- to what their dtype holds.
+-- fn(x) on images that are `widened`; others come back, whole numbers cut to what
+-- their dtype holds.
 local function in_floats(tf, x, fn)
-  if convert.FLOATING[x.dtype] then
+  if WIDE[x.dtype] then
     return fn(x)
   end
   return convert_dtype(tf, fn(convert_dtype(tf, x, "float32")), x.dtype, true)
@@ -487,15 +492,17 @@ end
 
 local function define_values(tf, def)
   --- Images of another dtype, values scaled to its range: float images have
-  --- 0..1, others 0..largest. `saturate` clips what does not fit.
+  --- 0..1, others 0..largest. `saturate` clips what does not fit; without it floats
+  --- are clipped as well (tf.cast), where TensorFlow leaves them undefined, and
+  --- whole numbers wrap round.
   --- Source: tf.image.convert_image_dtype
   def("image.convert_image_dtype", "image dtype saturate=false name=nil",
     function(...) return convert_dtype(tf, ...) end)
+  --- Each image with mean 0 and deviation 1: float32, or float64 where it is.
+  --- Source: tf.image.per_image_standardization
   def("image.per_image_standardization", "image", function(image)
     local x, first = images_of(tf, "per_image_standardization", image)
-    if not convert.FLOATING[x.dtype] then
-      x = tf.cast(x, "float32")
-    end
+    x = widened(tf, x)
     local axes = { first, first + 1, first + 2 }
     local n = x.shape[first + 1] * x.shape[first + 2] * x.shape[first + 3]
     local mean = tf.reduce_mean(x, { axis = axes, keepdims = true })
@@ -503,9 +510,14 @@ local function define_values(tf, def)
     return (x - mean) / tf.maximum(deviation, 1 / math.sqrt(n))
   end)
   def("image.adjust_brightness", "image delta", function(image, delta)
-    return in_floats(tf, tf.convert_to_tensor(image), function(x)
+    local function brighter(x)
       return x + (raw.is_operand(delta) and tf.cast(delta, x.dtype) or delta)
-    end)
+    end
+    local given = tf.convert_to_tensor(image)
+    if given.dtype == "float16" then -- TensorFlow adds in that
+      return brighter(given)
+    end
+    return in_floats(tf, given, brighter)
   end)
   def("image.adjust_contrast", "images contrast_factor",
     function(images, factor)
