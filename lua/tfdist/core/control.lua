@@ -143,23 +143,32 @@ local function choose_by(tf, what, pred, true_fn, false_fn)
   return choose(what, index, { true_fn, false_fn })
 end
 
+local NONE_HOLDS = "case: no condition holds and there is no default"
+
+-- No condition of the list holds. In a branch, what may never run has results
+-- like those of others.
+local function none_holds(list, default)
+  if default ~= nil then
+    return default()
+  elseif #list == 0 then
+    errors.raise("InvalidArgument", NONE_HOLDS)
+  end
+  tracing.refuse_values("InvalidArgument", NONE_HOLDS)
+  return list[#list][2]()
+end
+
 -- tf.case with conditions from the i-th on, some of which only a call knows.
 local function case_from(tf, list, i, default)
   local pair = list[i]
   if pair == nil then
-    if default == nil then
-      errors.raise("InvalidArgument", "case: no condition holds and there is "
-        .. "no default")
-    end
-    return default()
+    return none_holds(list, default)
   elseif type(pair[1]) == "boolean" then
     if pair[1] then
       return pair[2]()
     end
     return case_from(tf, list, i + 1, default)
   elseif list[i + 1] == nil and default == nil then
-    tf.debugging.Assert(pair[1], { "case: no condition holds and there is no "
-      .. "default" })
+    tf.debugging.Assert(pair[1], { NONE_HOLDS })
     return pair[2]()
   end
   return choose_by(tf, "case", pair[1], pair[2], function()
@@ -236,8 +245,8 @@ local function branches(tf, def)
           if chosen == nil then
             chosen = pair[2]
           elseif exclusive then
-            errors.raise("InvalidArgument", "case: more than one condition "
-              .. "holds, but exclusive = true")
+            tracing.refuse_values("InvalidArgument", "case: more than one "
+              .. "condition holds, but exclusive = true")
           end
         end
       end
@@ -250,7 +259,10 @@ local function branches(tf, def)
         end
         return case_from(tf, list, 1, default)
       end
-      return case_from(tf, chosen and { { true, chosen } } or {}, 1, default)
+      if chosen ~= nil then
+        return chosen()
+      end
+      return none_holds(list, default)
     end)
 
   -- Numbers are float32 here where nobody says otherwise: whether one is whole

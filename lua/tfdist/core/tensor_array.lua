@@ -59,6 +59,11 @@ local function fail(kind, format, ...)
   errors.raise(kind, ("TensorArray." .. format):format(...))
 end
 
+-- The same where values are no good.
+local function refuse(kind, format, ...)
+  tracing.refuse_values(kind, ("TensorArray." .. format):format(...))
+end
+
 -- Fields -----------------------------------------------------------------------
 -- items and n: a list with holes and its length, or rows and, where it may grow,
 -- count. shape: of an element, -1 = any size, or nil. cleared: positions.
@@ -247,14 +252,16 @@ end
 
 local function write_item(self, what, index, t, shape)
   local out = changed(self)
+  out.shape = shape
   if index >= out.n then
     if not field(self, "grows") then
-      fail("OutOfRange", "%s: Tried to write to index %d but array is not "
+      refuse("OutOfRange", "%s: Tried to write to index %d but array is not "
         .. "resizeable and size is: %d", what, index, out.n)
+      return out
     end
     out.n = index + 1
   end
-  out.items[index + 1], out.shape = t, shape
+  out.items[index + 1] = t
   return out
 end
 
@@ -265,8 +272,11 @@ local function put(self, what, index, value)
   if known == nil then
     return write_row(self, what, symbol, t)
   elseif known < 0 then
-    fail("OutOfRange", "%s: Writing to negative indices (index %d) is not "
+    refuse("OutOfRange", "%s: Writing to negative indices (index %d) is not "
       .. "allowed.", what, known)
+    self = changed(self)
+    self.shape = shape
+    return self
   elseif field(self, "rows") ~= nil then
     return write_row(self, what, tf.constant(known, "int32"), t)
   end
@@ -279,13 +289,26 @@ end
 
 -- Reading ----------------------------------------------------------------------
 
-local function read_item(self, index)
+-- An element there is, or one like those.
+local function some_item(self, what)
+  local _, t = next(field(self, "items"))
+  return t or tf.zeros(known_shape(self, what), self.dtype)
+end
+
+local function refuse_index(self, what, index)
   if index < 0 then
-    fail("OutOfRange", "read: Reading from negative indices (index %d) is not "
-      .. "allowed.", index)
-  elseif index >= self.n then
-    fail("OutOfRange", "read: Tried to read from index %d but array size is: "
-      .. "%d ", index, self.n)
+    refuse("OutOfRange", "%s: Reading from negative indices (index %d) is not "
+      .. "allowed.", what, index)
+  else
+    refuse("OutOfRange", "%s: Tried to read from index %d but array size is: %d ",
+      what, index, self.n)
+  end
+  return some_item(self, what)
+end
+
+local function read_item(self, index)
+  if index < 0 or index >= self.n then
+    return refuse_index(self, "read", index)
   end
   local t = self.items[index + 1]
   if t == nil and self.cleared[index] then
@@ -323,7 +346,7 @@ end
 
 local function check_size(self, what, n)
   if field(self, "rows") == nil and n > self.n and not field(self, "grows") then
-    fail("ValueError", "%s: Cannot unstack %d tensors into a TensorArray of "
+    refuse("ValueError", "%s: Cannot unstack %d tensors into a TensorArray of "
       .. "static size %d ", what, n, self.n)
   end
 end
@@ -379,11 +402,8 @@ local function gather(self, indices)
   end
   local parts = {}
   for k, i in ipairs(list) do
-    if i < 0 or i >= self.n then
-      fail("OutOfRange", "gather: Tried to read from index %d but array size "
-        .. "is: %d ", i, self.n)
-    end
-    parts[k] = item(self, "gather", i)
+    parts[k] = i >= 0 and i < self.n and item(self, "gather", i)
+      or refuse_index(self, "gather", i)
   end
   return tf.stack(parts, 0)
 end
@@ -406,15 +426,20 @@ local function split(self, value, lengths)
   local t = rows_of(self, "split", value)
   local list, sum = convert.integers(lengths, "TensorArray.split", "lengths"), 0
   for i = 1, #list do
-    sum = sum + list[i]
+    if list[i] < 0 then
+      refuse("InvalidArgument", "split: lengths[%d] = %d; expected 0 or more",
+        i - 1, list[i])
+    end
+    sum = sum + math.max(list[i], 0)
   end
   if sum ~= raw.tensor_dim(t, 0) then
-    fail("InvalidArgument", "split: Expected sum of lengths to be equal to "
+    refuse("InvalidArgument", "split: Expected sum of lengths to be equal to "
       .. "values.shape[0], but sum of lengths is %d and value's shape is: %s",
       sum, text.shape(raw.tensor_dims(t)))
-  elseif field(self, "rows") == nil and #list ~= self.n
+  end
+  if field(self, "rows") == nil and #list ~= self.n
     and not field(self, "grows") then
-    fail("InvalidArgument", "split: TensorArray's size is not equal to the "
+    refuse("InvalidArgument", "split: TensorArray's size is not equal to the "
       .. "size of lengths (%d vs. %d), and the TensorArray is not marked as "
       .. "dynamically resizeable.", self.n, #list)
   end
@@ -422,8 +447,9 @@ local function split(self, value, lengths)
   out.items, out.n, out.rows, out.count = {}, #list, nil, nil
   out.cleared = {}
   for i = 1, #list do -- which may differ in length
-    out.items[i] = t[{ { begin, begin + list[i] } }]
-    begin = begin + list[i]
+    local length = math.max(list[i], 0)
+    out.items[i] = t[{ { begin, begin + length } }]
+    begin = begin + length
   end
   return out
 end

@@ -271,6 +271,56 @@ function M.host(values, fn, answers)
   return symbols
 end
 
+--- Refuse values that are known: in a branch or a loop's body, which may never
+--- run, at the calls that get there. It returns then, and the caller records what
+--- follows with values that will do, of the shape that a result has anyway.
+--- Errors: kind, with the message and the hint.
+function M.refuse_values(kind, message, hint)
+  if not M.is_part() then
+    errors.raise(kind, message, hint)
+  end
+  local trace, where = state.current.trace, errors.position()
+  -- Behind another one it would never be reached.
+  if trace.refused ~= raw.graph_node_count(trace.graph) then
+    M.host({ n = 0 }, function()
+      errors.raise(kind, message, hint, where)
+    end)
+    trace.refused = raw.graph_node_count(trace.graph)
+  end
+end
+
+local FLOATING = { float16 = true, bfloat16 = true, float32 = true,
+                   float64 = true }
+
+-- Of this shape, with gradients in x as what fn(x) gives would have.
+local function stand_in(tf, x, dims)
+  local dtype = raw.operand_dtype(x)
+  if FLOATING[dtype] then
+    return tf.broadcast_to(tf.reduce_sum(x), dims)
+  end
+  return tf.zeros(dims, dtype)
+end
+
+--- fn(x, ...), which refuses values as M.refuse_values does where dims, the sizes
+--- of its result, are known all the same (not nil).
+---@param tf table
+---@param dims integer[]?
+---@param fn function
+---@param x any  an operand
+function M.refusing_values(tf, dims, fn, x, ...)
+  if dims == nil or not M.is_part() then
+    return fn(x, ...)
+  end
+  local ok, y = pcall(fn, x, ...)
+  if ok then
+    return y
+  elseif errors.kind(y) ~= "InvalidArgument" then
+    error(y, 0)
+  end
+  M.refuse_values(y.kind, y.message, y.hint)
+  return stand_in(tf, x, dims)
+end
+
 --- True for a tensor whose values only a call knows.
 function M.is_symbolic(x)
   return type(x) == "userdata" and raw.kind(x) == "tensor"

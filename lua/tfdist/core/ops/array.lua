@@ -426,6 +426,24 @@ end
 
 -- Growing and rearranging ---------------------------------------------------
 
+-- Sizes of x with paddings; nil where these refuse the shape, not how far a
+-- mirror reaches.
+local function padded(x, before, after, mode)
+  if type(mode) ~= "string" or mode:upper() == "CONSTANT"
+    or not raw.is_operand(x) then
+    return nil
+  end
+  local dims = shape_of(x)
+  for i = 1, #dims do
+    if #before ~= #dims or #after ~= #dims or dims[i] < 0
+      or math.min(before[i], after[i]) < 0 then
+      return nil
+    end
+    dims[i] = dims[i] + before[i] + after[i]
+  end
+  return dims
+end
+
 local function define_growth(tf, def)
   local ops = tf.raw_ops
 
@@ -440,7 +458,8 @@ local function define_growth(tf, def)
       for i = 1, #paddings, 2 do
         before[#before + 1], after[#after + 1] = paddings[i], paddings[i + 1]
       end
-      return ops.pad(x, before, after, mode, value)
+      return tracing.refusing_values(tf, padded(x, before, after, mode),
+        ops.pad, x, before, after, mode, value)
     end, "pad")
 
   --- Each element of an axis several times in a row; `repeats` is one number
@@ -452,7 +471,15 @@ local function define_growth(tf, def)
       x, axis = tf.reshape(x, { -1 }), 0
     end
     tracing.need_values("repeat_", "repeats", repeats)
-    repeats = convert.integers(repeats, "repeat_", "repeats")
+    repeats = lists.append({}, convert.integers(repeats, "repeat_", "repeats"))
+    for i = 1, #repeats do
+      if repeats[i] < 0 then
+        tracing.refuse_values(#repeats == 1 and "InvalidArgument"
+          or "ValueError", ("repeat_: repeats[%d] = %s; expected 0 or more")
+          :format(i - 1, text.number(repeats[i])))
+        repeats[i] = 0
+      end
+    end
     if #repeats == 1 then
       return ops["repeat"](x, repeats[1], axis)
     end
@@ -464,7 +491,6 @@ local function define_growth(tf, def)
     end
     local at = {}
     for i = 1, #repeats do
-      options.integer("repeat_", "an entry of repeats", repeats[i], 0)
       for _ = 1, repeats[i] do
         at[#at + 1] = i - 1
       end

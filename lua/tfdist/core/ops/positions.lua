@@ -6,6 +6,7 @@ local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -17,13 +18,15 @@ local function unravel(indices, sizes)
   for i = 1, n do
     local at = indices[i]
     if at < 0 or at >= total then
-      errors.raise("InvalidArgument", ("unravel_index: indices[%d] = %s is "
-        .. "outside a tensor of shape %s"):format(i - 1, text.number(at),
+      tracing.refuse_values("InvalidArgument", ("unravel_index: indices[%d] = "
+        .. "%s is outside a tensor of shape %s"):format(i - 1, text.number(at),
         text.shape(sizes)))
+      at = 0
     end
     for axis = #sizes, 1, -1 do
-      out[(axis - 1) * n + i] = at % sizes[axis]
-      at = math.floor(at / sizes[axis])
+      local size = math.max(sizes[axis], 1)
+      out[(axis - 1) * n + i] = at % size
+      at = math.floor(at / size)
     end
   end
   return out
@@ -92,8 +95,10 @@ local function define_reverse(tf, def)
       for i = 1, #list do
         local n = list[i]
         if n < 0 or n > dims[seq + 1] then
-          errors.raise("InvalidArgument", ("%s: seq_lengths[%d] = %s is outside "
-            .. "0..%d"):format(what, i - 1, text.number(n), dims[seq + 1]))
+          tracing.refuse_values("InvalidArgument", ("%s: seq_lengths[%d] = %s "
+            .. "is outside 0..%d"):format(what, i - 1, text.number(n),
+            dims[seq + 1]))
+          n = 0
         end
         local order = {}
         for j = 1, dims[seq + 1] do

@@ -153,9 +153,10 @@ local function uniform_integer(what, slots, stream, low, high, dtype)
   low = integer_bound(what, "minval", low)
   high = integer_bound(what, "maxval", high)
   if low >= high then
-    errors.raise("InvalidArgument", ("%s: minval is %s and maxval is %s; "
-      .. "maxval is exclusive and must be larger"):format(what,
+    tracing.refuse_values("InvalidArgument", ("%s: minval is %s and maxval is "
+      .. "%s; maxval is exclusive and must be larger"):format(what,
       text.number(low), text.number(high)))
+    low, high = 0, 1
   end
   return draw("stateless_uniform_int", slots, stream,
     { low, high, 0, raw.enums.dtype[dtype] }, {})
@@ -172,9 +173,10 @@ local function uniform(tf, what, stream, shape, minval, maxval, dtype)
   local more = { raw.enums.dtype[dtype] }
   if type(minval) == "number" and type(maxval) == "number" then
     if minval > maxval then
-      errors.raise("InvalidArgument", ("%s: minval is %s and maxval is %s; "
-        .. "minval must not be larger"):format(what, text.number(minval),
+      tracing.refuse_values("InvalidArgument", ("%s: minval is %s and maxval is "
+        .. "%s; minval must not be larger"):format(what, text.number(minval),
         text.number(maxval)))
+      minval, maxval = 0, 1
     end
     return draw("stateless_uniform", slots, stream, more, { minval, maxval })
   end

@@ -72,13 +72,15 @@ local function classes_of(tf, labels, predictions, n)
     else
       found = math.max(found, bins_for(ops, what, name, t))
       if size_of(t) > 0 and ops.reduce_min(t):item() < 0 then
-        fail("InvalidArgument", "%s: %s hold a negative class", what, name)
+        tracing.refuse_values("InvalidArgument",
+          ("%s: %s hold a negative class"):format(what, name))
       end
     end
   end
   if n and found > n then
-    fail("InvalidArgument", "confusion_matrix: found class %d; expected "
-      .. "0 to %d (num_classes is %d)", found - 1, n - 1, n)
+    tracing.refuse_values("InvalidArgument", ("confusion_matrix: found class "
+      .. "%s; expected 0 to %d (num_classes is %d)"):format(
+      text.number(found - 1), n - 1, n))
   end
   return n or found
 end

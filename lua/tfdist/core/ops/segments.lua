@@ -104,10 +104,11 @@ local function define_partition(tf, def)
       for i = 1, #flat do
         local list = chosen[flat[i] + 1]
         if list == nil then
-          fail("InvalidArgument", "%s: partitions[%d] = %d is outside [0, %d)",
-            what, i - 1, flat[i], n)
+          tracing.refuse_values("InvalidArgument", ("%s: partitions[%d] = %s is "
+            .. "outside [0, %d)"):format(what, i - 1, text.number(flat[i]), n))
+        else
+          list[#list + 1] = i - 1
         end
-        list[#list + 1] = i - 1
       end
       data = tf.reshape(data, rows)
       for i = 1, n do

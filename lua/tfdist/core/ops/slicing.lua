@@ -6,6 +6,7 @@ local options = require "tfdist.base.options"
 local raw = require "tfdist.core.raw"
 local tensor = require "tfdist.core.tensor"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -149,6 +150,22 @@ local function parts(tf, name, x)
     or convert.integers(x, "strided_slice", name)
 end
 
+-- The sizes of a slice where they do not depend on its begin; else nil.
+local function sliced(x, size)
+  if not tracing.is_part() or not raw.is_operand(x) then
+    return nil
+  end
+  size = convert.integers(size, "slice", "size")
+  local dims, out = shape_of(x), {}
+  for axis = 1, #size do
+    if #size ~= #dims or size[axis] < 0 or dims[axis] < 0 then
+      return nil
+    end
+    out[axis] = size[axis]
+  end
+  return out
+end
+
 --- Put the functions into tf.
 ---@param tf table
 ---@param def function
@@ -163,7 +180,8 @@ function M.define(tf, def)
     if moving.entries(tf, "slice", "size", size) ~= nil then
       moving.refuse("slice", "size", moving.ROWS)
     elseif first == nil then
-      return ops.slice(x, begin, size)
+      return tracing.refusing_values(tf, sliced(x, size), ops.slice, x, begin,
+        size)
     end
     return moving.slice(tf, convert.operand(x, nil, "slice", "input_"), first,
       convert.integers(size, "slice", "size"))
