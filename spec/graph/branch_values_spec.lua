@@ -29,6 +29,8 @@ local cases = {
     return tf.pad(x, { { 2, 0 }, { 0, 0 } }, "REFLECT") end },
   { "mode SYMMETRIC mirrors at most 2 of 2 elements", function(x)
     return tf.pad(x, i32 { { 0, 3 }, { 0, 0 } }, "SYMMETRIC") end },
+  { "random_crop: a window of {3, 1} does not fit into {2, 2}", function(x)
+    return tf.image.random_crop(x, { 3, 1 }) end },
   { "dynamic_partition: partitions[1] = 5 is outside [0, 2)", function(x)
     return tf.dynamic_partition(x, i32 { 0, 5 }, 2)[1] end },
   { "unravel_index: indices[1] = 9 is outside a tensor of shape {2, 2}",

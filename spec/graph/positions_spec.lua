@@ -182,3 +182,26 @@ describe("a scalar position", function()
     end)
   end)
 end)
+
+describe("tf.image.random_crop in a traced function", function()
+  it("draws another place at each call, each as likely", function()
+    local f = tf.function_(function(x)
+      return tf.image.random_crop(x, { 2, 3, 1 }, { seed = 7 })
+    end)
+    local x = tf.reshape(tf.range(4 * 5), { 4, 5, 1 }) -- 3 * 3 places
+    local seen, n = {}, 900
+    for _ = 1, n do
+      local at = f(x):toflat()
+      for i = 1, 6 do
+        assert.equal(at[1] + (i - 1) % 3 + (i > 3 and 5 or 0), at[i])
+      end
+      seen[at[1]] = (seen[at[1]] or 0) + 1
+    end
+    for row = 0, 2 do
+      for column = 0, 2 do
+        -- 100 of 900, whose deviation is 9.4: within five of those.
+        assert.near(n / 9, seen[5 * row + column], 5 * 9.5)
+      end
+    end
+  end)
+end)

@@ -7,6 +7,7 @@ local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -403,21 +404,35 @@ local function turn(tf, images, k)
   return x
 end
 
+-- sizes are those of x.
+local function window_anywhere(x, tf, sizes, dims, seed)
+  local begins = {}
+  for axis = 1, #sizes do
+    local room = sizes[axis] - (dims[axis] or math.huge)
+    if #dims ~= #sizes or room < 0 or dims[axis] < 0 then
+      errors.raise("InvalidArgument", ("random_crop: a window of %s does not "
+        .. "fit into %s"):format(text.shape(dims), text.shape(sizes)))
+    end
+    local u = tf.random.uniform({}, { seed = seed })
+    if tracing.is_symbolic(u) then
+      begins[axis] = tf.minimum(tf.cast(u * (room + 1), "int32"), room)
+    else
+      begins[axis] = floor(u:item() * (room + 1))
+    end
+  end
+  return tf.slice(x, begins, dims)
+end
+
 local function random_crop(tf, value, size, seed)
   local x = tf.convert_to_tensor(value)
   local dims = convert.integers(size, "random_crop", "size")
-  local parts = {}
-  for axis = 1, #x.shape do
-    local room = x.shape[axis] - (dims[axis] or math.huge)
-    if #dims ~= #x.shape or room < 0 or dims[axis] < 0 then
-      errors.raise("InvalidArgument", ("random_crop: a window of %s does not "
-        .. "fit into %s"):format(text.shape(dims), text.shape(x.shape)))
-    end
-    local at = floor(tf.random.uniform({}, { seed = seed }):item()
-      * (room + 1))
-    parts[axis] = { at, at + dims[axis] }
+  local sizes = raw.known_dims(raw.operand_tensor(x), "random_crop")
+  local is_shape = #dims == #sizes
+  for axis = 1, #dims do
+    is_shape = is_shape and dims[axis] >= 0
   end
-  return x[parts]
+  return tracing.refusing_values(tf, is_shape and dims or nil, window_anywhere,
+    x, tf, sizes, dims, seed)
 end
 
 local function define_flips(tf, def)
