@@ -77,3 +77,21 @@ describe("what is refused of constants in a branch", function()
     end), tf.constant(false))
   end)
 end)
+
+describe("slices that become dense", function()
+  it("fail at the line that needs them so", function()
+    local line
+    local f = tf.function_(function(x, at)
+      x = x * 2
+      local s = tf.IndexedSlices(x, at, { 3 })
+      line = debug.getinfo(1, "l").currentline + 1
+      x = x + s
+      return x
+    end)
+    local at = tf.constant({ 0, 9, 1 }, { dtype = "int32" })
+    local e = expect.failure(function()
+      return f(tf.constant { 1, 2, 3 }, at):totable()
+    end)
+    assert.are.equal(line, tonumber(e.where:match ":(%d+)$"))
+  end)
+end)
