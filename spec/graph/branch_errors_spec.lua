@@ -78,6 +78,73 @@ describe("what is refused of constants in a branch", function()
   end)
 end)
 
+describe("who wants a value of what was refused in a branch", function()
+  local c = tf.constant { 1, 2, 3 }
+  local whole = tf.constant({ 1, 2 }, { dtype = "int32" })
+
+  -- fn() in a branch that is not taken raises this, at the line of fn.
+  local function told(kind, message, fn)
+    local f = tf.function_(function(p)
+      return tf.cond(p, function() return (fn()) end, function() return c end)
+    end)
+    local e = expect.failure(f, tf.constant(false))
+    assert.are.equal(kind, e.kind)
+    assert.is_not_nil(e.message:find(message, 1, true), e.message)
+    assert.is_nil(e.message:find("only a call", 1, true), e.message)
+    assert.matches("may never run", e.hint, 1, true)
+  end
+
+  it("is told what, whatever was made of it", function()
+    local item = "has none: gather: indices[0] = 5 is outside [0, 3)"
+    told("TypeError", item, function()
+      return c * tf.gather(c, { 5 })[0]:item()
+    end)
+    told("TypeError", item, function()
+      local t = tf.reduce_sum(tf.gather(c, { 5 }) * 2 + 1)
+      return c * (t + c[0]):item()
+    end)
+    told("TypeError", "has none: matrix_inverse: the matrix is not invertible",
+      function() return c * tf.linalg.inv(tf.zeros { 2, 2 })[0][0]:item() end)
+  end)
+
+  it("is told so in branches of that branch, and in loops", function()
+    told("TypeError", "has none: gather: indices[0] = 5 is outside [0, 3)",
+      function()
+        local t = tf.gather(c, { 5 })
+        return tf.cond(tf.greater(t[0], 1), function()
+          return c * t:item()
+        end, function() return c end)
+      end)
+    local f = tf.function_(function(x)
+      return tf.map_fn(function(row)
+        return row * tf.gather(c, { 7 }):item()
+      end, x)
+    end)
+    expect.raises("TypeError", "has none: gather: indices[0] = 7", f, c)
+  end)
+
+  it("is told what where sizes and counts are wanted", function()
+    told("NotImplementedError", "zeros: shape (int32 {1}) has no values: "
+      .. "gather: indices[0] = 5 is outside [0, 2)",
+      function() return tf.zeros(tf.gather(whole, { 5 })) end)
+    told("NotImplementedError", "boolean_mask: mask (bool {3}) has no values: "
+      .. "gather: indices[1] = 5 is outside [0, 3)", function()
+        return tf.boolean_mask(c, tf.greater(tf.gather(c, { 1, 5, 0 }), 1))
+      end)
+  end)
+
+  it("is told that only a call knows it, where nothing was refused", function()
+    local f = tf.function_(function(x)
+      return tf.cond(tf.greater(x[0], 1), function()
+        local _ = tf.gather(c, { 5 })
+        return c * x:item()
+      end, function() return c end)
+    end)
+    expect.raises("TypeError", "has one only when the traced function runs", f,
+      tf.constant { 1 })
+  end)
+end)
+
 describe("slices that become dense", function()
   it("fail at the line that needs them so", function()
     local line

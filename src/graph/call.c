@@ -48,6 +48,7 @@ int tfd_graph_new(const char *name, tfd_graph **graph_p) {
   g->recorder.tracer.name = g->name;
   g->first_id = tfd__next_id();
   g->run = tfd__graph_try;
+  g->recorder.tracer.refused = tfd__graph_refused;
   g->recorder.see = tfd__graph_see;
   g->recorder.join = tfd__graph_join;
   g->recorder.adopt = tfd__graph_adopt;
@@ -132,6 +133,11 @@ int tfd_graph_pause(tfd_graph *graph, bool paused) {
 bool tfd_tensor_is_symbolic(const tfd_tensor *tensor) {
   TFD_GIVEN_OR(tensor, TENSOR, false);
   return tfd__is_symbolic(tensor);
+}
+
+const char *tfd_tensor_refused(const tfd_tensor *tensor) {
+  TFD_GIVEN_OR(tensor, TENSOR, NULL);
+  return tfd__refused(tensor);
 }
 
 const char *tfd_graph_recording(void) {

@@ -38,6 +38,7 @@ void tfd__graph_clear(tfd_graph *g) {
   for (i = 0; i < g->constants_n; i++) tfd__release(g->constants[i]);
   for (i = 0; i < g->folded_n; i++) tfd__release(g->folded[i]);
   for (i = 0; i < g->variables_n; i++) tfd__release(g->variables[i]);
+  tfd__graph_free_refusals(g);
   for (i = 0; i < g->joints_n; i++) tfd__release(g->joints[i]);
   for (i = 0; i < g->captures_n; i++) tfd__release(g->captures[i].outer);
   for (i = 0; i < g->flows_n; i++) tfd__flow_free(&g->flows[i]);

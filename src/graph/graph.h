@@ -165,6 +165,12 @@ typedef struct tfd__flow {
   bool strided;  /* iterations get carries as they lie, else dense */
 } tfd__flow;
 
+/* A node whose op ran at the trace, and what was said of its values. */
+typedef struct tfd__refusal {
+  int node;
+  char *text;
+} tfd__refusal;
+
 enum { TFD_COUNT_SLOT = 0, TFD_CARRIES_SLOT = 1 }; /* of a loop */
 
 #define TFD_GRAPH_PROGRAMS 8 /* for as many shapes of the inputs */
@@ -187,7 +193,9 @@ struct tfd_graph {
   int variables_n, variables_room;
   tfd_tensor **folded; /* owned references; of a root */
   int folded_n, folded_room;
-  uint64_t first_id;   /* that no tensor from before the graph has */
+  uint64_t first_id;      /* that no tensor from before the graph has */
+  tfd__refusal *refusals; /* while it records */
+  int refusals_n, refusals_room;
   tfd__joint **joints; /* owned references */
   int joints_n, joints_room;
   int64_t *draws; /* words as they were at the trace, four each */
@@ -222,9 +230,14 @@ int tfd__graph_join(tfd__recorder *self, tfd__joint *j, tfd_tensor *const *in,
                     int in_n, tfd_variable *const *targets, int targets_n,
                     const double *reals, tfd_tensor *const *out);
 int tfd__map_set(tfd__value_map *m, uint64_t key, int value);
+int tfd__map_get(const tfd__value_map *m, uint64_t key); /* -1 = none */
 /* Number of the value that t is in this graph; t becomes a constant if it is
 ** none yet. */
 int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p);
+
+/* refused.c */
+const char *tfd__graph_refused(const tfd__tracer *self, const tfd_tensor *t);
+void tfd__graph_free_refusals(tfd_graph *g);
 
 /* Add an input of g. */
 int tfd__graph_add_input(tfd_graph *g, const tfd__graph_value *value,

@@ -14,7 +14,7 @@ static int *map_find(const tfd__value_map *m, uint64_t key) {
   return &m->numbers[i];
 }
 
-static int map_get(const tfd__value_map *m, uint64_t key) {
+int tfd__map_get(const tfd__value_map *m, uint64_t key) {
   int *number = NULL;
 
   if (m->room == 0) return -1;
@@ -113,7 +113,7 @@ int tfd__graph_add_input(tfd_graph *g, const tfd__graph_value *value,
 int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p) {
   tfd__graph_value *v = NULL;
   tfd__graph_value value = {.view = t->view, .device = t->device};
-  int number = map_get(&g->map, key_of(t));
+  int number = tfd__map_get(&g->map, key_of(t));
 
   if (number >= 0) {
     *number_p = number;
@@ -270,6 +270,18 @@ static int add_outputs(tfd_graph *g, tfd__node *n, tfd_tensor *const *out,
   return TFD_OK;
 }
 
+/* The node recorded next was refused. */
+static int note_refusal(tfd_graph *g, const char *text) {
+  char *copy = NULL;
+
+  TFD_TRY(TFD_GROW(g->refusals, 1));
+  copy = tfd__strdup(text);
+  if (copy == NULL) return tfd__no_memory(64, "graph");
+  g->refusals[g->refusals_n++] =
+      (tfd__refusal){.node = g->body.nodes_n, .text = copy};
+  return TFD_OK;
+}
+
 int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
   tfd_graph *g = (tfd_graph *)self;
   tfd__body *b = &g->body;
@@ -287,7 +299,10 @@ int tfd__graph_see(tfd__recorder *self, const tfd__pending *p, bool *taken_p) {
                  .unfollowed = tfd__context()->unfollowed > 0};
 
   n.draw = draw_of(g, p, &n.draw_slot);
-  if (n.draw < 0 && !p->failed && is_constant(p)) return note_folded(g, p);
+  if (n.draw < 0 && p->refused == NULL && is_constant(p)) {
+    return note_folded(g, p);
+  }
+  if (p->refused != NULL) TFD_TRY(note_refusal(g, p->refused));
   TFD_TRY(TFD_GROW(b->nodes, 1));
   TFD_TRY(add_operands(g, &n, p->in, p->in_n));
   TFD_TRY(add_targets(g, &n, p->targets, p->targets_n));

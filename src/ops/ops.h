@@ -158,9 +158,10 @@ typedef struct tfd__pending {
   const double *reals;
   tfd_tensor *const *out; /* symbolic: the op's results from now on */
   int out_n;
-  bool alias;    /* results are views of input 0 */
-  bool followed; /* tapes see it as a step; else `identity` only reads */
-  bool failed;   /* it ran, as it was left to, and its values were refused */
+  bool alias;          /* results are views of input 0 */
+  bool followed;       /* tapes see it as a step; else `identity` only reads */
+  const char *refused; /* it ran, as it was left to: what was said of its
+                       ** values; NULL = nothing */
   /* Output i replaces targets[i]'s value: updates, whose inputs 0.. are those
   ** values, and assignments, which are `copy` of the new value. */
   tfd_variable *const *targets;
@@ -204,7 +205,7 @@ typedef struct tfd__joint {
 ** - Tensors made from the host's values or files are real, and constants. */
 typedef struct tfd__recorder {
   tfd__tracer tracer; /* symbolic tensors hold references to it */
-  /* What it records may never run: what it left to run comes again, as failed,
+  /* What it records may never run: what it left to run comes again, as refused,
   ** in place of the error that its values are no good. */
   bool defers;
   /* Take the op over (*taken_p = true) or leave it to run, which those without

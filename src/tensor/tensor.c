@@ -213,12 +213,30 @@ static const char *origin(const tfd_tensor *t, const char *lead,
   return text;
 }
 
+const char *tfd__refused(const tfd_tensor *t) {
+  if (!tfd__is_symbolic(t) || t->tracer->refused == NULL) return NULL;
+  return t->tracer->refused(t->tracer, t);
+}
+
 int tfd__no_values(const tfd_tensor *t, const char *what) {
   char shape[TFD_SHAPE_TEXT];
   char place[PLACE_TEXT];
 
+  const char *refused = NULL;
+
   if (!tfd__is_symbolic(t)) {
     return tfd__fail(TFD_INTERNAL, "%s: a tensor that has no values", what);
+  }
+  refused = tfd__refused(t);
+  if (refused != NULL) {
+    tfd__fail(TFD_TYPE_ERROR,
+              "%s: using a symbolic tensor as a value is not allowed: %s %s%s "
+              "in the function \"%s\", has none: %s",
+              what, tfd__dtype_name(t->view.dtype),
+              tfd__shape_text(&t->view, shape), origin(t, ", ", place),
+              t->tracer->name, refused);
+    return tfd__hint("a branch and a loop's body may never run: a call that "
+                     "gets there raises that");
   }
   tfd__fail(TFD_TYPE_ERROR,
             "%s: using a symbolic tensor as a value is not allowed: %s %s%s "

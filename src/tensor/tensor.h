@@ -18,11 +18,17 @@
 
 #include "device/device.h"
 
+struct tfd_tensor;
+
 /* A function while its ops are recorded, and after: whose symbolic tensors
 ** these are. What a recorder (ops) begins with. */
 typedef struct tfd__tracer {
   tfd_object object;
   const char *name; /* in messages; lives as long as this does */
+  /* What was refused, and left to the calls, that the value of t needs; NULL =
+  ** nothing. The text lives as long as this does. */
+  const char *(*refused)(const struct tfd__tracer *self,
+                         const struct tfd_tensor *t);
 } tfd__tracer;
 
 /* What making and dropping a small tensor touches comes first: two cache
@@ -52,6 +58,9 @@ enum { TFD_HEADERS_KEPT = 32768 };
 static inline bool tfd__is_symbolic(const tfd_tensor *t) {
   return t->buffer == NULL && t->tracer != NULL;
 }
+
+/* What the tracer of a symbolic tensor says of it; NULL for others. */
+const char *tfd__refused(const tfd_tensor *t);
 
 /* Dense, uninitialised. Owns: *t_p. */
 int tfd__tensor_new(tfd_device *device, int dtype, const int64_t *dims,

@@ -27,6 +27,9 @@ TFD_API int tfd_graph_pause(tfd_graph *graph, bool paused);
 TFD_API const char *tfd_graph_recording(void);
 /** True for what a graph computes: it has no values. */
 TFD_API bool tfd_tensor_is_symbolic(const tfd_tensor *tensor);
+/** What was said of values that the tensor's need, in a branch or a loop's
+ * body, where it is for calls to raise; NULL = nothing. */
+TFD_API const char *tfd_tensor_refused(const tfd_tensor *tensor);
 /** Ops with these four words of a random stream draw from the next ones that
  * tfd_graph_start is given: they are the graph's draw number *number_p. */
 TFD_API int tfd_graph_draw(tfd_graph *graph, const int64_t *words, int words_n,

@@ -327,11 +327,24 @@ function M.is_symbolic(x)
     and raw.tensor_is_symbolic(x)
 end
 
+-- x, the argument `name`, has no values at all where an op that it needs was
+-- refused.
+local function check_refused(what, name, x)
+  local refused = raw.tensor_refused(x)
+  if refused ~= nil then
+    errors.raise("NotImplementedError", ("%s: %s (%s %s) has no values: %s")
+      :format(what, name, raw.tensor_dtype(x), text.shape(raw.tensor_dims(x)),
+      refused), "a branch and a loop's body may never run: a call that gets "
+      .. "there raises that")
+  end
+end
+
 --- The size of what `what` gives depends on the values of its argument x.
 --- Errors: NotImplementedError where only a call knows them; `instead` is what to
 ---   do in place of it, beside calling it outside.
 function M.need_values(what, name, x, instead)
   if M.is_symbolic(x) then
+    check_refused(what, name, x)
     errors.raise("NotImplementedError", ("%s: the size of the result depends on "
       .. "the values of %s (%s %s), which only a call of the traced function "
       .. "\"%s\" knows"):format(what, name, raw.tensor_dtype(x),
@@ -366,6 +379,7 @@ function M.need_numbers(what, name, x, noun, instead)
   end
   local t = unknown_in(x)
   if t ~= nil then
+    check_refused(what, name, t)
     errors.raise("NotImplementedError", ("%s: %s has values (%s %s) that only a "
       .. "call of the traced function \"%s\" knows; a graph takes %s as "
       .. "numbers"):format(what, name, raw.tensor_dtype(t),
