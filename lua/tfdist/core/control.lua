@@ -76,8 +76,10 @@ local function join_leaves(what, flats, i)
   for k = 1, #flats do
     local x = flats[k][i]
     if x == nil or type(x) == "string" then
-      mismatch(what, ("result %d is %s in branch %d"):format(i,
-        text.describe(x), k - 1))
+      local other = k == 1 and 2 or 1
+      mismatch(what, ("result %d is %s in branch %d and %s in branch %d; in a "
+        .. "traced function it must be the same, or a tensor in both"):format(i,
+        text.describe(x), k - 1, text.describe(flats[other][i]), other - 1))
     elseif type(x) ~= "userdata" then
       flats[k][i] = convert.tensor(x, dtype, what, "result")
     end
@@ -323,10 +325,13 @@ local function has_tensor(flat)
   return false
 end
 
--- Results of a body for n loop variables: one by one, or as one list.
-local function next_values(n, results)
-  if results.n == 1 and n ~= 1 and nest.is_nested(results[1]) then
-    results = pack(loops.give(results[1]))
+-- Results of a body for the loop variables: one by one, or as one list, also of
+-- the one that there is.
+local function next_values(values, results)
+  local n, only = values.n, results[1]
+  if results.n == 1 and nest.is_nested(only)
+    and (n ~= 1 or not nest.is_nested(values[1])) then
+    results = pack(loops.give(only))
   end
   if results.n ~= n then
     errors.raise("ValueError", ("while_loop: body returned %d values for %d "
@@ -390,7 +395,7 @@ local function repeats(def)
           most = most, again = function(now)
             return (cond(unpack(now, 1, n)))
           end, step = function(now)
-            return next_values(n, pack(body(unpack(now, 1, n)))), { n = 0 }
+            return next_values(values, pack(body(unpack(now, 1, n)))), { n = 0 }
           end })
         return unpack(values, 1, n)
       end
@@ -399,7 +404,13 @@ local function repeats(def)
       while (most == nil or count < most)
         and condition("while_loop", "cond's result",
           (cond(unpack(values, 1, n)))) do
-        values = dense_values(next_values(n, pack(body(unpack(values, 1, n)))))
+        local after = dense_values(next_values(values,
+          pack(body(unpack(values, 1, n)))))
+        for i = 1, n do
+          loops.check_next(values[i], after[i],
+            "while_loop: loop variable %d after one iteration", i)
+        end
+        values = after
         count = count + 1
       end
       return unpack(values, 1, n)

@@ -86,6 +86,14 @@ function M.dense(what, x)
   return x
 end
 
+--- Check that a state has the structure of the one before it. Errors: ValueError,
+--- which begins as the format and what is in it say.
+function M.check_next(before, after, format, ...)
+  if nest.is_nested(before) or nest.is_nested(after) then
+    nest.check_same(before, after, format:format(...))
+  end
+end
+
 --- The words of an error.
 function M.said(problem)
   return errors.is_error(problem) and problem.message or tostring(problem)
@@ -147,7 +155,7 @@ local function loop_tensors(what, flat, like)
   local out = { n = flat.n }
   for i = 1, flat.n do
     local t = convert.operand(flat[i], like and raw.tensor_dtype(like[i]), what,
-      "loop variable")
+      "loop variable " .. i)
     out[i] = raw.kind(t) == "variable" and raw.variable_read(t) or t
   end
   return out

@@ -251,7 +251,9 @@ local function fold(what, fn, elems, initializer, backwards, each)
   end
   value = loops.dense(what, value)
   for i = first, last, step do
-    value = loops.dense(what, next_state(what, fn, value, take(tensors, i)))
+    local after = loops.dense(what, next_state(what, fn, value, take(tensors, i)))
+    loops.check_next(value, after, "%s: fn's results", what)
+    value = after
     each(value)
   end
   return value
