@@ -382,3 +382,34 @@ describe("a run", function()
       end
     end)
 end)
+
+describe("checks that a call makes for a replica", function()
+  -- step on two replicas raises this at calls, and tells this replica.
+  local function told(strategy, step, message, id)
+    local traced = tf.function_(step)
+    for _, run in ipairs { function(x) return strategy:run(step, { x }) end,
+      function(x) return strategy:run(traced, { x }) end,
+      tf.function_(function(x) return strategy:run(step, { x }) end) } do
+      local e = expect.failure(function()
+        for _, t in ipairs(run(tf.constant(3)).values) do
+          t:item()
+        end
+      end)
+      assert.matches(message, e.message, 1, true)
+      assert.are.equal(id, e.replica)
+    end
+  end
+
+  replicas.pair(it, pending, "tell which one it was", function(strategy)
+    told(strategy, function(x)
+      tf.debugging.assert_less(x * 0 + replicas.id(), 1, "too many")
+      return x
+    end, "too many", 1)
+    told(strategy, function(x)
+      return tf.cond(tf.greater(x, 0), function()
+        return x + tf.reduce_sum(tf.repeat_(tf.ones { 1 },
+          { replicas.id() - 1 }))
+      end, function() return x end)
+    end, "repeats[0] = -1", 0)
+  end)
+end)

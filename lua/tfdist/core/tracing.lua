@@ -246,6 +246,29 @@ function M.takes_numbers(first)
   raw.graph_numbers(state.current.trace.graph, first)
 end
 
+local function told(replica, ok, ...)
+  if ok then
+    return ...
+  end
+  local e = ...
+  if errors.is_error(e) and e.replica == nil then
+    e.replica = replica
+  end
+  error(e, 0)
+end
+
+-- fn, whose errors tell the replica that is being traced, if one is: the call
+-- has none of its own.
+local function of_replica(fn)
+  local replica = errors.hooks.place and errors.hooks.place()
+  if replica == nil then
+    return fn
+  end
+  return function(...)
+    return told(replica, pcall(fn, ...))
+  end
+end
+
 --- fn(values...) is called at this point of the program, at each call, with the
 --- values that these tensors and variables then have. `answers`: specs (dtype,
 --- dims, device) of the tensors that it gives; returns symbols for them, a list.
@@ -261,7 +284,8 @@ function M.host(values, fn, answers)
   end
   raw.note_position()
   local number = raw.graph_host(trace.graph, given)
-  root_of(trace).steps[number] = { fn = fn, answers = answers ~= nil }
+  root_of(trace).steps[number] = { fn = of_replica(fn),
+    answers = answers ~= nil }
   local symbols = { n = answers and answers.n or 0 }
   for i = 1, symbols.n do
     local want = answers[i]
