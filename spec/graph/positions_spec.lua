@@ -205,3 +205,34 @@ describe("tf.image.random_crop in a traced function", function()
     end
   end)
 end)
+
+describe("positions that only a call knows", function()
+  it("are unravelled along each axis, and looked at", function()
+    for _, dtype in ipairs { "int32", "int64", "uint8" } do
+      local f = tf.function_(function(x)
+        return tf.unravel_index(x, { 20, 3, 5 })
+      end)
+      local at = { 0, 14, 15, 254 }
+      local got = f(tf.constant(at, { dtype = dtype }))
+      assert.equal(dtype, got.dtype)
+      for i, n in ipairs(at) do
+        assert.equal(math.floor(n / 15), got[0]:item(i - 1))
+        assert.equal(math.floor(n / 5) % 3, got[1]:item(i - 1))
+        assert.equal(n % 5, got[2]:item(i - 1))
+      end
+    end
+    local f = tf.function_(function(x) return tf.unravel_index(x, { 2, 3 }) end)
+    fails("InvalidArgument", "unravel_index: indices of {2, 3}: assert_less: at "
+      .. "[1]: 6 and 6", f, tf.constant({ 5, 6 }, { dtype = "int32" }))
+    fails("InvalidArgument", "assert_non_negative: at the scalar: -1", f,
+      tf.constant(-1, "int32"))
+  end)
+
+  it("are no bytes that a graph could read", function()
+    fails("NotImplementedError", "bitcast: input has values (float32 {2})",
+      tf.function_(function(x)
+        local y = tf.bitcast(x, "int32")
+        return y
+      end), tf.ones { 2 })
+  end)
+end)

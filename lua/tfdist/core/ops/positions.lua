@@ -32,6 +32,21 @@ local function unravel(indices, sizes)
   return out
 end
 
+-- The same of positions that only a call knows, which looks at them, too.
+local function unravel_later(tf, x, sizes)
+  local out, stride, at = {}, 1, tf.cast(x, "int64")
+  local said = "unravel_index: indices of " .. text.shape(sizes)
+  local function whole(n) return tf.constant(n, "int64") end
+  tf.debugging.assert_non_negative(at, said)
+  tf.debugging.assert_less(at, whole(lists.product(sizes)), said)
+  for axis = #sizes, 1, -1 do
+    local size = math.max(sizes[axis], 1)
+    out[axis] = at:floordiv(whole(stride)):floormod(whole(size))
+    stride = stride * size
+  end
+  return tf.cast(tf.stack(out, 0), raw.tensor_dtype(x))
+end
+
 --- Dims of the same bytes with elements of another size.
 local function recast(dims, from, to, dtype)
   if from > to then
@@ -61,6 +76,8 @@ local function define_bitcast(def)
     if dtype == "bool" or old == "bool" then
       errors.raise("TypeError", "bitcast: bool has no bytes of its own")
     end
+    tracing.need_numbers("bitcast", "input", x, "what it reads as bytes",
+      "call it outside of the function")
     local sizes = raw.enums.dtype
     return raw.tensor_from_bytes(raw.tensor_bytes(x), dtype,
       recast(raw.tensor_dims(x), raw.dtype_size(sizes[old]),
@@ -129,6 +146,9 @@ function M.define(tf, def)
       errors.raise("TypeError", ("unravel_index: indices must be one whole "
         .. "number or a list of them, got a %s tensor of rank %d"):format(dtype,
         rank))
+    end
+    if tracing.is_symbolic(x) then
+      return unravel_later(tf, x, sizes)
     end
     local shape = { #sizes, rank == 1 and raw.tensor_size(x) or nil }
     return raw.tensor_from_values(unravel(raw.tensor_to_flat(x), sizes), dtype,
