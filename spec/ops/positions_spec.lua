@@ -229,6 +229,30 @@ describe("images of half precision", function()
   end)
 end)
 
+describe("numbers that scalar tensors hold", function()
+  it("are taken as numbers are", function()
+    local half = tf.constant(0.5)
+    for _, rate in ipairs { half, tf.Variable(0.5), tf.constant(0.5, "float64") }
+    do
+      for _, x in ipairs(tf.nn.dropout(tf.ones { 50 }, rate):totable()) do
+        assert.is_true(x == 0 or x == 2)
+      end
+    end
+    assert.same({ { { 1 }, { 1 } }, { { 1 }, { 1 } } },
+      tf.image.central_crop(tf.ones { 4, 4, 1 }, half):totable())
+    for _, dtype in ipairs { "float64", "float32", "float16" } do
+      local x = tf.constant({ { { 1 }, { 3 } } }, { dtype = dtype })
+      assert.same({ { { 1.5 }, { 2.5 } } },
+        tf.image.adjust_contrast(x, half):totable())
+      assert.equal(dtype, tf.image.adjust_contrast(x, half).dtype)
+    end
+    refused("TypeError", "dropout: rate must be a number, got the string \"a\"",
+      tf.nn.dropout, tf.ones { 2 }, "a")
+    refused("TypeError", "dropout: rate must be a number, got a Tensor",
+      tf.nn.dropout, tf.ones { 2 }, tf.ones { 1 })
+  end)
+end)
+
 describe("boxes of images", function()
   it("must fit, whatever their numbers", function()
     local x = tf.ones { 3, 3, 1 }

@@ -119,6 +119,22 @@ function M.integer(x, what, name, least, most)
   return x ~= nil and options.integer(what, name, x, least, most) or nil
 end
 
+--- The number that x is or that a scalar tensor holds.
+--- Errors: TypeError; NotImplementedError where only a call knows it.
+function M.number(x, what, name)
+  if type(x) == "userdata" and is_operand(x) then
+    tracing.need_counts(what, name, x)
+    local t = raw.operand_tensor(x)
+    if raw.tensor_rank(t) == 0 and raw.tensor_dtype(t) ~= "bool" then
+      return raw.item(t)
+    end
+  elseif type(x) == "number" then
+    return x
+  end
+  errors.raise("TypeError", ("%s: %s must be a number, got %s"):format(what, name,
+    text.describe(x)))
+end
+
 --- A sequence of sizes as a plain list: from a list, a number or an integer
 --- tensor. Entries are whole numbers.
 ---@param x any

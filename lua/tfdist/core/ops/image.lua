@@ -331,7 +331,8 @@ end
 
 local function central_crop(tf, images, fraction)
   local x, first = images_of(tf, "central_crop", images)
-  if type(fraction) ~= "number" or not (fraction > 0 and fraction <= 1) then
+  fraction = convert.number(fraction, "central_crop", "central_fraction")
+  if not (fraction > 0 and fraction <= 1) then
     errors.raise("ValueError", ("central_crop: central_fraction is %s; "
       .. "expected more than 0 and at most 1"):format(
       text.describe(fraction)))
@@ -505,6 +506,11 @@ local function check_channels(what, x, n)
   end
 end
 
+-- A tensor among the arguments in the dtype of the images; a number as it is.
+local function as_pixels(tf, value, x)
+  return raw.is_operand(value) and tf.cast(value, x.dtype) or value
+end
+
 local function define_values(tf, def)
   --- Images of another dtype, values scaled to its range: float images have
   --- 0..1, others 0..largest. `saturate` clips what does not fit; without it floats
@@ -526,7 +532,7 @@ local function define_values(tf, def)
   end)
   def("image.adjust_brightness", "image delta", function(image, delta)
     local function brighter(x)
-      return x + (raw.is_operand(delta) and tf.cast(delta, x.dtype) or delta)
+      return x + as_pixels(tf, delta, x)
     end
     local given = tf.convert_to_tensor(image)
     if given.dtype == "float16" then -- TensorFlow adds in that
@@ -540,7 +546,7 @@ local function define_values(tf, def)
       return in_floats(tf, given, function(x)
         local mean = tf.reduce_mean(x, { axis = { first, first + 1 },
           keepdims = true })
-        return (x - mean) * factor + mean
+        return (x - mean) * as_pixels(tf, factor, x) + mean
       end)
     end)
   def("image.rgb_to_grayscale", "images name=nil", function(images)

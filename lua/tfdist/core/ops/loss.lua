@@ -154,10 +154,8 @@ local function define_dropout(tf, def)
   def("nn.dropout", "x rate noise_shape=nil seed=nil name=nil",
     function(x, rate, noise_shape, seed)
       x = tf.convert_to_tensor(x)
-      if type(rate) ~= "number" then
-        errors.raise("TypeError", "dropout: rate must be a number, got "
-          .. type(rate))
-      elseif rate == 0 then
+      rate = convert.number(rate, "dropout", "rate")
+      if rate == 0 then
         return x
       elseif noise_shape == nil then
         return drop(x, rate, seed)
