@@ -71,6 +71,19 @@ describe("states of loops", function()
   end)
 end)
 
+describe("the number of a branch", function()
+  it("is one", function()
+    local one = function() return tf.constant(1) end
+    for _, f in ipairs(both(function(i)
+      return (tf.switch_case(i, { one, one }))
+    end)) do
+      assert.equal(1, f(i32(0)):item())
+      raises("InvalidArgument", "switch_case: branch_index has shape {2}; "
+        .. "expected a scalar", f, tf.constant({ 0, 1 }, { dtype = "int32" }))
+    end
+  end)
+end)
+
 describe("branches with results that differ", function()
   it("say what both have", function()
     for _, case in ipairs {

@@ -303,6 +303,10 @@ local function branches(tf, def)
         if raw.tensor_dtype(index) == "bool" then
           errors.raise("InvalidArgument", "switch_case: branch_index has dtype "
             .. "bool; expected whole numbers", "tf.cond takes a bool")
+        elseif raw.tensor_size(index) ~= 1 then
+          errors.raise("InvalidArgument", ("switch_case: branch_index has shape "
+            .. "%s; expected a scalar"):format(text.shape(
+            raw.tensor_dims(index))))
         elseif tracing.is_symbolic(index) then
           return choose("switch_case", whole_index(index), list)
         end
