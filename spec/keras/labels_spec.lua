@@ -109,6 +109,53 @@ describe("labels [n] for predictions [n, 1]", function()
       h.history.loss[1], 1e-5)
   end)
 
+  it("weigh by class, times weights of their own in any shape", function()
+    local x, y, w = data()
+    local labels = {}
+    for i = 1, N do
+      labels[i] = y[i] * 0.99999994 -- what is computed is not always whole
+    end
+    local want = 0
+    for i = 1, N do
+      want = want + square(x[i], y[i]) * (1 + 2 * y[i]) * w[i] / N
+    end
+    local m = K.Sequential { L.Dense(1, { input_shape = { 1 },
+      use_bias = false, kernel_initializer = "ones" }) }
+    m:compile { loss = "mse", optimizer = K.optimizers.SGD(0) }
+    for _, y_shape in ipairs { { N }, { N, 1 } } do
+      for _, w_shape in ipairs { { N }, { N, 1 } } do
+        local h = m:fit(tf.reshape(tf.constant(x), { N, 1 }),
+          tf.reshape(tf.constant(labels), y_shape), { verbose = 0,
+            batch_size = 16, class_weight = { [0] = 1, [1] = 3 },
+            sample_weight = tf.reshape(tf.constant(w), w_shape) })
+        near(want, h.history.loss[1], 1e-5)
+      end
+    end
+  end)
+
+  it("weigh steps by class and whole examples by weights", function()
+    local m = K.Sequential { L.Dense(2, { input_shape = { 2, 2 } }) }
+    local each = tf.constant { { 1, 2 }, { 3, 4 } }
+    m:compile { optimizer = K.optimizers.SGD(0), loss = function(_, p)
+      return each + 0 * tf.reduce_sum(p, { axis = -1 })
+    end }
+    local labels = tf.constant({ { { 0 }, { 1 } }, { { 1 }, { 0 } } }, "int32")
+    local loss = m:train_on_batch(tf.ones { 2, 2, 2 }, labels, { 1, 10 },
+      { [0] = 1, [1] = 5 })
+    near((1 * 1 + 2 * 5 + (3 * 5 + 4 * 1) * 10) / 4, loss, 1e-5)
+    near(2.5, (m:train_on_batch(tf.ones { 2, 2, 2 }, labels, nil, {})), 1e-5)
+  end)
+
+  it("of several outputs have no classes to weigh", function()
+    local x = K.Input { 1 }
+    local m = K.Model(x, { L.Dense(1)(x), L.Dense(1)(x) })
+    m:compile("sgd", "mse")
+    local y = { tf.ones { 4, 1 }, tf.ones { 4, 1 } }
+    fails("ValueError", "class_weight is for models with one output, got labels "
+      .. "for 2", m.fit, m, tf.ones { 4, 1 }, y, { verbose = 0,
+        class_weight = { [0] = 1, [1] = 2 } })
+  end)
+
   it("are so for functions called directly", function()
     local y, p = tf.constant { 0, 1, 1 }, tf.constant { { 0.5 }, { 0.25 }, { 1 } }
     assert.same({ 0.5, 0.75, 0 }, K.losses.mean_absolute_error(y, p):totable())

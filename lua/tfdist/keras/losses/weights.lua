@@ -56,6 +56,15 @@ local function in_dtype(x, dtype, what)
   return raw.tensor_dtype(w) == dtype and w or tf.cast(w, dtype)
 end
 
+--- The product of two weights of the same examples: a last axis of size 1 too
+--- many is bridged, fewer axes are those of whole examples or steps.
+function M.joined(a, b)
+  a, b = functions.same_rank(a, b)
+  local rank = math.max(raw.tensor_rank(a), raw.tensor_rank(b))
+  return (raw.tensor_rank(a) == 0 and a or with_axes(a, rank))
+    * with_axes(b, rank)
+end
+
 --- sample_weight (or nil) where the mask (or nil) counts, 0 elsewhere.
 function M.weight_of(sample_weight, mask, dtype, what)
   if mask == nil then
@@ -65,11 +74,7 @@ function M.weight_of(sample_weight, mask, dtype, what)
   if sample_weight == nil then
     return mask
   end
-  local w = in_dtype(sample_weight, dtype, what)
-  w, mask = functions.same_rank(w, mask)
-  local rank = math.max(raw.tensor_rank(w), raw.tensor_rank(mask))
-  return (raw.tensor_rank(w) == 0 and w or with_axes(w, rank))
-    * with_axes(mask, rank)
+  return M.joined(in_dtype(sample_weight, dtype, what), mask)
 end
 
 --- Losses times weights: a number, one weight per example, or any shape that

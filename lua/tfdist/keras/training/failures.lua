@@ -31,18 +31,18 @@ end
 
 -- Who asked for a row that is not there: the op that finds out, when its queue
 -- gets there, knows numbers only. Nothing where there are several.
-local function note_reader(pass, e)
+local function note_reader(own, model, e)
   local size = e.bound
   if e.op ~= "gather" or size == nil or e.layer then
     return
   end
   local found = {}
-  local weights = pass.own.class_weight
+  local weights = own.class_weight
   if weights ~= nil and #weights == size then
     found[1] = ("a label of none of the classes 0 to %d, which class_weight "
       .. "has weights for"):format(size - 1)
   end
-  layers.each_layer(pass.model, function(layer)
+  layers.each_layer(model, function(layer)
     if getmetatable(layer).__name == "Embedding"
       and layer.input_dim == size then
       found[#found + 1] = ("in layer %s (%s)"):format(text.quote(layer.name),
@@ -54,12 +54,18 @@ local function note_reader(pass, e)
   end
 end
 
-local function described(pass, e, step)
+--- e, what one batch of the model met, with who asked for what is not there.
+function M.told(own, model, e)
   e = functions.rename(errors.wrap(e))
   if errors.is_error(e) then
     e.where = e.where or contexts.where()
-    note_reader(pass, e)
+    note_reader(own, model, e)
   end
+  return e
+end
+
+local function described(pass, e, step)
+  e = M.told(pass.own, pass.model, e)
   return errors.note(e, pass.epoch
     and ("step %d of epoch %d"):format(step, pass.epoch + 1)
     or ("step %d"):format(step))

@@ -8,6 +8,7 @@ local callbacks = require "tfdist.keras.callbacks.base"
 local contexts = require "tfdist.distribute.contexts"
 local control = require "tfdist.keras.callbacks.control"
 local errors = require "tfdist.base.errors"
+local failures = require "tfdist.keras.training.failures"
 local feed = require "tfdist.keras.training.feed"
 local loop = require "tfdist.keras.training.loop"
 local metric_base = require "tfdist.keras.metrics.base"
@@ -220,7 +221,7 @@ local function class_weights(what, given)
         .. "needs a weight")
     end
   end
-  return list
+  return last >= 0 and list or nil
 end
 
 local function check_steps(what, name, wanted)
@@ -439,10 +440,13 @@ local function on_batch(self, own, mode, x, y, sample_weight, body, finish,
       feed.to_tensors(what, "sample_weight", sample_weight),
     })
     local ok, result = loop.run_body(self, own, mode, body, pack)
-    if not ok then
-      error(result, 0)
+    if ok and finish ~= nil then
+      ok, result = pcall(finish) -- reads what the step has left in a queue
     end
-    return finish and finish() or result
+    if not ok then
+      error(failures.told(own, self, result), 0)
+    end
+    return result
   end)
 end
 

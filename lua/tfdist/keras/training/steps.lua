@@ -5,6 +5,7 @@
 --- replica divides its sum by the number of examples of all replicas.
 local base = require "tfdist.keras.metrics.base"
 local contexts = require "tfdist.distribute.contexts"
+local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
@@ -423,20 +424,42 @@ local function no_variables(model)
     :format(text.quote(model.name)))
 end
 
+-- What there is for the one output that class_weight is for.
+local function of_one(x, what)
+  local flat = nest.flatten(x)
+  if flat.n ~= 1 then
+    errors.raise("ValueError", ("class_weight is for models with one output, "
+      .. "got %s for %d"):format(what, flat.n), "sample_weight takes weights "
+      .. "for each output")
+  end
+  return flat[1]
+end
+
+-- Classes of labels, which may be one-hot; floats may be just below theirs.
+local function classes_of(y)
+  local last = raw.tensor_rank(y) - 1
+  if last > 0 then
+    y = raw.tensor_dim(y, last) > 1
+      and tf.argmax(y, { axis = -1, output_type = "int32" })
+      or tf.squeeze(y, { axis = -1 })
+  end
+  return tf.cast(convert.FLOATING[raw.tensor_dtype(y)] and tf.round(y) or y,
+    "int32")
+end
+
 -- Weights of examples by their class, times their own.
 local function class_weights(own, y, weight)
   local list = own.class_weight
   if list == nil or y == nil then
     return weight
   end
-  local ids = y
-  if raw.tensor_rank(y) > 1 then
-    ids = raw.tensor_dim(y, raw.tensor_rank(y) - 1) > 1
-      and tf.argmax(y, { axis = -1, output_type = "int32" })
-      or tf.squeeze(y, { axis = -1 })
+  local by_class = tf.gather(tf.constant(list),
+    classes_of(of_one(y, "labels")))
+  if weight == nil then
+    return by_class
   end
-  local own_weight = tf.gather(tf.constant(list), tf.cast(ids, "int32"))
-  return weight and tf.cast(weight, "float32") * own_weight or own_weight
+  return loss_weights.joined(tf.cast(of_one(weight, "weights"), "float32"),
+    by_class)
 end
 
 -- optimizer -> whether it wants the gradients of a larger loss, as a
