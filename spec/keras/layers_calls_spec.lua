@@ -389,6 +389,23 @@ describe("recurrent layers", function()
     fails("ValueError", "2 states", whole, x, { initial_state = h })
   end)
 
+  it("keep states for the batch that they were built for, no other", function()
+    for _, name in ipairs { "SimpleRNN", "LSTM", "GRU" } do
+      for _, rows in ipairs { 1, 3 } do -- one row would broadcast
+        local m = tf.keras.Sequential { L[name](2, { stateful = true,
+          batch_input_shape = { 4, 3, 5 }, name = "kept" }), L.Dense(1) }
+        m:compile("sgd", "mse")
+        local x, y = tf.ones { 4 + rows, 3, 5 }, tf.ones { 4 + rows, 1 }
+        local want = ("kept: the states of this stateful layer are those of a "
+          .. "batch of 4, for which it was built; got a batch of %d"):format(rows)
+        fails("ValueError", want, m.predict, m, x, { batch_size = 4,
+          verbose = 0 })
+        fails("ValueError", want, m.fit, m, x, y, { batch_size = 4,
+          verbose = 0 })
+      end
+    end
+  end)
+
   it("keep their states apart from their weights", function()
     for _, name in ipairs { "SimpleRNN", "LSTM", "GRU" } do
       local kept, plain = L[name](3, { stateful = true }), L[name](3)

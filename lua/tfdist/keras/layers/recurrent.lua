@@ -59,11 +59,28 @@ local function build(self, shape)
     end
     -- No weights: checkpoints find them, set_weights and optimizers do not.
     rawset(self, "states", states)
+    own.kept_batch = batch
+  end
+end
+
+-- Kept states are those of so many examples: fewer, or one for all, would
+-- broadcast.
+local function check_kept(self, batch)
+  local kept = self._own.kept_batch
+  if batch ~= kept then
+    errors.raise("ValueError", ("%s: the states of this stateful layer are "
+      .. "those of a batch of %d, for which it was built; got a batch of %d")
+      :format(self.name, kept, batch), "leave a short last batch out: "
+      .. "dataset:batch(n, { drop_remainder = true }); on several replicas a "
+      .. "batch is one replica's share")
   end
 end
 
 -- List of first states, or nil for zeros.
-local function first_states(self, options)
+local function first_states(self, batch, options)
+  if self.states ~= nil then
+    check_kept(self, batch)
+  end
   local given = options.initial_state
   if given == nil then
     if self.states == nil then
@@ -178,7 +195,7 @@ end
 local function forward(self, x, options)
   local config = self._own.config
   local xs = time_major(self, x)
-  local states = first_states(self, options)
+  local states = first_states(self, xs.shape[2], options)
   local last, all, new
   local mask = options.mask
   if self.fused ~= nil and type(mask) ~= "userdata"
