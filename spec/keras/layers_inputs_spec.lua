@@ -143,6 +143,49 @@ describe("a layer's input", function()
     layer:build { { 1, 3, 4 }, { 1, 2, 4 } }
     assert.same({ 4 }, layer.scale.shape)
   end)
+
+  it("has one batch, its steps and its features in MultiHeadAttention",
+    function()
+      local layer = L.MultiHeadAttention(2, 3, { name = "heads" })
+      local q, v = tf.ones { 2, 3, 4 }, tf.ones { 2, 5, 4 }
+      assert.same({ 2, 3, 4 }, layer(q, v).shape)
+      local function refused(want, ...)
+        fails("InvalidArgument", "heads: " .. want, layer, ...)
+      end
+      refused("value has shape {1, 5, 4}, query {2, 3, 4}; their batches must "
+        .. "be equal", q, tf.ones { 1, 5, 4 }) -- would broadcast
+      refused("key has shape {2, 1, 4}, value {2, 5, 4}; their steps must be "
+        .. "equal", q, v, { key = tf.ones { 2, 1, 4 } })
+      refused("query has shape {2, 3, 3}; expected {batch, steps, 4}, for which "
+        .. "the layer was built", tf.ones { 2, 3, 3 }, v)
+      refused("query has shape {3, 4}; expected {batch, steps, 4}",
+        tf.ones { 3, 4 }, v)
+      for _, shape in ipairs { { 2, 3, 4 }, { 5 }, { 4, 3, 5 }, { 3, 2, 3, 5 } }
+      do
+        refused(("attention_mask has shape %s; expected {2, 3, 5}"):format(
+          tostring(tf.ones(shape).shape)), q, v,
+          { attention_mask = tf.ones(shape) })
+      end
+      for _, shape in ipairs { { 3, 5 }, { 1, 3, 5 }, { 2, 1, 5 },
+        { 2, 2, 3, 5 } } do
+        assert.same({ 2, 3, 4 }, layer(q, v, { attention_mask =
+          tf.ones(shape, "bool") }).shape)
+      end
+    end)
+
+  it("has masks of its batch and steps in attention", function()
+    local q, v = tf.ones { 2, 3, 4 }, tf.ones { 2, 5, 4 }
+    local masks = { tf.ones({ 2, 3 }, "bool"), tf.ones({ 1, 5 }, "bool") }
+    for _, class in ipairs { L.Attention, L.AdditiveAttention } do
+      local layer = class { name = "seen" }
+      assert.same({ 2, 3, 4 }, layer({ q, v }, { mask = masks }).shape)
+      fails("InvalidArgument", "seen: the mask of value has shape {2, 3}; "
+        .. "expected {2, 5}, its batch and steps", layer, { q, v },
+        { mask = { masks[1], masks[1] } })
+      fails("InvalidArgument", "seen: the mask of query has shape {1, 5}; "
+        .. "expected {2, 3}", layer, { q, v }, { mask = { masks[2], masks[2] } })
+    end
+  end)
 end)
 
 describe("a class of the user's", function()

@@ -54,6 +54,24 @@ local function both(a, b)
   return tf.cast(a, "float32") * tf.cast(b, "float32")
 end
 
+-- The mask of an input, {batch, steps} as its first two axes; nil where there is
+-- none.
+local function mask_of(self, name, masks, i, x)
+  local mask = nest.is_nested(masks) and masks[i]
+  if type(mask) ~= "userdata" then
+    return nil
+  end
+  local dims, want = mask.shape, { x.shape[1], x.shape[2] }
+  for axis = 1, 2 do
+    if #dims ~= 2 or dims[axis] ~= want[axis] and dims[axis] ~= 1 then
+      errors.raise("InvalidArgument", ("%s: the mask of %s has shape %s; "
+        .. "expected %s, its batch and steps"):format(self.name, name,
+        text.shape(dims), text.shape(want)))
+    end
+  end
+  return mask
+end
+
 --- Luong's attention: softmax(query key') value.
 --- Shapes: inputs { query {batch, n, d}, value {batch, m, d}[, key {batch, m,
 ---   d}] }; the result is {batch, n, d}, scores {batch, n, m} come second with
@@ -96,11 +114,8 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
     local query, value = inputs[1], inputs[2]
     local key = inputs[3] or value
     local scores = self:scores(query, key)
-    local allowed
-    local mask = options.mask
-    if nest.is_nested(mask) and type(mask[2]) == "userdata" then
-      allowed = tf.expand_dims(mask[2], 1)
-    end
+    local seen = mask_of(self, "value", options.mask, 2, value)
+    local allowed = seen and tf.expand_dims(seen, 1)
     if self.causal or options.use_causal_mask then
       local dims = scores.shape
       allowed = both(allowed, causal(dims[2], dims[3]))
@@ -110,8 +125,9 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
       weights = tf.nn.dropout(weights, self.dropout, nil, self.seed)
     end
     local y = tf.matmul(weights, value)
-    if nest.is_nested(mask) and type(mask[1]) == "userdata" then
-      y = y * tf.expand_dims(tf.cast(mask[1], y.dtype), -1)
+    local asked = mask_of(self, "query", options.mask, 1, query)
+    if asked ~= nil then
+      y = y * tf.expand_dims(tf.cast(asked, y.dtype), -1)
     end
     if options.return_attention_scores then
       return y, weights
@@ -212,6 +228,46 @@ function Heads.make(self, query, value, key)
   end
 end
 
+-- Refuse inputs of other sizes than those that the layer was built for, and
+-- such as would broadcast.
+function Heads.check(self, query, value, key)
+  local q, v = query.shape, value.shape
+  for _, given in ipairs { { "query", query }, { "value", value },
+    { "key", key } } do
+    local name, dims = given[1], given[2].shape
+    local features = self[name .. "_kernel"].shape[1]
+    if #dims ~= 3 or dims[3] ~= features then
+      errors.raise("InvalidArgument", ("%s: %s has shape %s; expected {batch, "
+        .. "steps, %d}, for which the layer was built"):format(self.name, name,
+        text.shape(dims), features))
+    elseif dims[1] ~= q[1] or name == "key" and dims[2] ~= v[2] then
+      local other = dims[1] ~= q[1] and "query" or "value"
+      errors.raise("InvalidArgument", ("%s: %s has shape %s, %s %s; their %s "
+        .. "must be equal"):format(self.name, name, text.shape(dims), other,
+        text.shape(other == "query" and q or v), other == "query" and "batches"
+        or "steps"))
+    end
+  end
+end
+
+-- A mask that goes with scores of these sizes, {batch, heads, n, m}: one of
+-- {n, m} for all, of {batch, n, m} for all heads, or whole.
+local function mask_for(what, given, sizes)
+  local dims = given.shape
+  local rank = #dims
+  local fits = rank >= 2 and rank <= 4
+  for axis = 1, fits and rank or 0 do
+    local want = rank == 3 and axis == 1 and sizes[1] or sizes[4 - rank + axis]
+    fits = fits and (dims[axis] == want or dims[axis] == 1)
+  end
+  if not fits then
+    errors.raise("InvalidArgument", ("%s: attention_mask has shape %s; expected "
+      .. "%s, {batch, steps of query, steps of value}"):format(what,
+      text.shape(dims), text.shape { sizes[1], sizes[3], sizes[4] }))
+  end
+  return rank == 3 and tf.expand_dims(given, 1) or given
+end
+
 -- {batch, steps, in} by {in, heads, size} to {batch, heads, steps, size}.
 local function project(x, kernel, bias)
   local dims, k = x.shape, kernel.shape
@@ -230,13 +286,13 @@ local function operand_of(self, x, name)
 end
 
 -- 1 where a query may see a key, {batch, 1, n, m}; nil without any mask.
-local function allowed_of(what, options, query, value, key)
+local function allowed_of(self, options, query, value, key)
   local mask
   local given = options.attention_mask
   if given ~= nil then
-    given = convert.operand(given, "bool", what, "attention_mask")
-    local dims = given.shape
-    mask = #dims == 3 and tf.expand_dims(given, 1) or given
+    given = convert.operand(given, "bool", self.name, "attention_mask")
+    mask = mask_for(self.name, given, { query.shape[1], self.num_heads,
+      query.shape[2], value.shape[2] })
   end
   local masks = options.masks or {}
   if masks.query then
@@ -301,12 +357,13 @@ M.MultiHeadAttention = define.layer("MultiHeadAttention", "num_heads:i "
     value = operand_of(self, value, "value")
     local key = options.key and operand_of(self, options.key, "key") or value
     Heads.make(self, query.shape, value.shape, key.shape)
+    Heads.check(self, query, value, key)
     local q = project(query, self.query_kernel, self.query_bias)
     local k = project(key, self.key_kernel, self.key_bias)
     local v = project(value, self.value_kernel, self.value_bias)
     local scores = tf.matmul(q * (1 / math.sqrt(self.key_dim)), k,
       { transpose_b = true })
-    local allowed = allowed_of(self.name, options, query, value, key)
+    local allowed = allowed_of(self, options, query, value, key)
     local weights = tf.nn.softmax(forbid(scores, allowed))
     if allowed ~= nil
       and (self.dropout > 0 or options.return_attention_scores) then
