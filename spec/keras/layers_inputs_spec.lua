@@ -1,5 +1,6 @@
 -- What layers are called with: tensors, and all that is none.
 local R = require "spec.support.replicas"
+local expect = require "spec.support.expect"
 local leaks = require "spec.support.leaks"
 local tf = require "tfdist"
 
@@ -185,6 +186,67 @@ describe("a layer's input", function()
       fails("InvalidArgument", "seen: the mask of query has shape {1, 5}; "
         .. "expected {2, 3}", layer, { q, v }, { mask = { masks[2], masks[2] } })
     end
+  end)
+end)
+
+describe("Normalization", function()
+  leaks(before_each, after_each)
+
+  it("has no variance below 0, whatever rounding does", function()
+    local n = L.Normalization()
+    -- The mean of these squares is below the square of the mean.
+    local x = tf.fill({ 100003, 1 }, 123.456)
+    n:adapt(x)
+    assert.same({ 0 }, n.adapt_variance:totable())
+    assert.same({ { 0 } }, n(x[{ { 0, 1 } }]):totable())
+  end)
+
+  it("takes examples of a dataset for batches of one", function()
+    local rows = tf.constant { { 1, 10 }, { 3, 30 }, { 5, 50 }, { 7, 70 } }
+    for _, batches in ipairs { tf.data.Dataset.from_tensor_slices(rows),
+      tf.data.Dataset.from_tensor_slices(rows):batch(3) } do
+      local n = L.Normalization()
+      n:adapt(batches)
+      expect.near({ 4, 40 }, n.adapt_mean:totable(), 1e-5)
+      expect.near({ 5, 500 }, n.adapt_variance:totable(), 1e-3)
+    end
+    local one = L.Normalization()
+    one:adapt(rows[0])
+    assert.same({ 0, 0 }, one(rows[0]):totable())
+  end)
+
+  it("puts fewer moments than axes along the last ones", function()
+    local n = L.Normalization { axis = { 1, 2 }, mean = { 1, 2, 3 },
+      variance = { 1, 4, 9 } }
+    assert.same({ { { 0, 0, 0 }, { 1, 1, 1 } } },
+      n(tf.constant { { { 1, 2, 3 }, { 2, 4, 6 } } }):totable())
+    fails("ValueError", "Normalization: mean has shape {3}; expected a number or "
+      .. "shape {2}, the sizes of the input along axis", L.Normalization {
+      mean = { 1, 2, 3 }, variance = 1 }, tf.ones { 1, 2 })
+  end)
+
+  it("says what it adapts to and what it was built for", function()
+    local n = L.Normalization { name = "seen" }
+    for got, data in pairs { ['the string "x"'] = "x", ["the number 3"] = 3,
+      ["a function"] = print } do
+      for name, layer in pairs { Normalization = n,
+        IntegerLookup = L.IntegerLookup() } do
+        fails("TypeError", name .. ":adapt: data must be a tensor, a list of "
+          .. "numbers or a dataset of batches, got " .. got, layer.adapt, layer,
+          data)
+      end
+    end
+    fails("ValueError", 'unknown option "steps"', n.adapt, n, tf.ones { 2, 4 },
+      { steps = 1 })
+    fails("TypeError", "missing argument data", n.adapt, n)
+    n:adapt(tf.ones { 2, 4 })
+    fails("ValueError", "a batch has shape {2, 3}; expected 4 on axis 1", n.adapt,
+      n, tf.ones { 2, 3 })
+    fails("InvalidArgument", "seen: the input has shape {2, 3}; expected 4 on "
+      .. "axis -1", n, tf.ones { 2, 3 })
+    n = L.Normalization { mean = 1, variance = 2 }
+    fails("ValueError", "the layer was given mean and variance", n.adapt, n,
+      tf.ones { 2, 4 })
   end)
 end)
 

@@ -8,7 +8,6 @@ local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
 local lists = require "tfdist.base.lists"
 local options = require "tfdist.base.options"
-local pairs = require "tfdist.base.pairs"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -65,44 +64,67 @@ function Norm.setup(self, config)
   end
 end
 
+-- t, whose last axes are the last ones kept, in a shape that broadcasts to one.
 local function spread(self, t, shape)
-  local kept = split_axes(self, #shape)
-  local dims = {}
+  local its = t.shape
+  if #its == 0 then
+    return t
+  end
+  local kept, dims = split_axes(self, #shape), {}
   for i = 1, #shape do
     dims[i] = 1
   end
-  for _, a in ipairs(kept) do
-    dims[a + 1] = shape[a + 1]
-  end
-  if #t.shape == 0 then
-    return t
+  for i = 1, #its do
+    dims[kept[#kept - #its + i] + 1] = its[i]
   end
   return tf.reshape(t, dims)
 end
 
+-- Refuse a mean or a variance of the user's that does not go along the axes.
+local function check_given(self, name, shape)
+  local its = tf.convert_to_tensor(self._own.config[name]).shape
+  local kept, want = split_axes(self, #shape), {}
+  for i, a in ipairs(kept) do
+    want[i] = shape[a + 1]
+  end
+  local fits = #its <= #kept
+  for i = 1, fits and #its or 0 do
+    local size = want[#kept - #its + i]
+    fits = fits and (its[i] == 1 or size < 0 or its[i] == size)
+  end
+  if not fits then
+    errors.raise("ValueError", ("Normalization: %s has shape %s; expected a "
+      .. "number or shape %s, the sizes of the input along axis"):format(name,
+      text.shape(its), text.shape(want)))
+  end
+end
+
 function Norm.build(self, shape)
   if self._own.config.mean ~= nil then
+    check_given(self, "mean", shape)
+    check_given(self, "variance", shape)
     return
   end
-  local dims = {}
+  local dims, axes = {}, {}
   for i, a in ipairs((split_axes(self, #shape))) do
     dims[i] = shape[a + 1]
     if dims[i] < 0 then
       errors.raise("ValueError", ("Normalization: axis %d of the input %s is "
         .. "not known"):format(a, text.shape(shape)))
     end
+    axes[a == #shape - 1 and -1 or a] = dims[i]
   end
-  for name, initializer in pairs { adapt_mean = "zeros",
-    adapt_variance = "ones" } do
-    self[name] = self:add_weight { name = name:gsub("adapt_", ""),
-      shape = dims, trainable = false, initializer = initializer }
+  for _, name in ipairs { "mean", "variance" } do
+    self["adapt_" .. name] = self:add_weight { name = name, shape = dims,
+      trainable = false, initializer = name == "mean" and "zeros" or "ones" }
   end
   self.count = self:add_weight { name = "count", dtype = "int64",
     trainable = false, initializer = "zeros" }
+  self.input_spec = { axes = axes }
 end
 
 -- Batches of a tensor, a list of numbers or anything with iter().
-local function batches_of(data)
+local function batches_of(what, data)
   if type(data) == "userdata" or text.is_plain(data) then
     local done = false
     return function()
@@ -112,37 +134,64 @@ local function batches_of(data)
       end
       return nil
     end
+  elseif type(data) ~= "table" or type(data.iter) ~= "function" then
+    errors.raise("TypeError", ("%s: data must be a tensor, a list of numbers or "
+      .. "a dataset of batches, got %s"):format(what, text.describe(data)))
   end
   return data:iter()
 end
 
---- Mean and variance of data: a tensor, or a dataset of batches of tensors.
---- Source: tf.keras.layers.Normalization.adapt
-function Norm.adapt(self, data)
-  local total, squares, n = nil, nil, 0
-  for batch in batches_of(data) do
-    local x = to_float(self, tf.convert_to_tensor(batch))
-    call.build_inner(self, x.shape)
-    local _, others = split_axes(self, #x.shape)
-    local size = 1
-    for _, a in ipairs(others) do
-      size = size * x.shape[a + 1]
+-- The moments of a batch along the kept axes, and how many values each is of.
+local function moments(self, x)
+  local kept, others = split_axes(self, #x.shape)
+  for i, a in ipairs(kept) do
+    local want = self.adapt_mean.shape[i]
+    if x.shape[a + 1] ~= want then
+      errors.raise("ValueError", ("Normalization:adapt: a batch has shape %s; "
+        .. "expected %d on axis %d, for which the layer was built"):format(
+        text.shape(x.shape), want, a))
     end
-    local sum = tf.reduce_sum(tf.cast(x, "float64"), others)
-    local square = tf.reduce_sum(tf.square(tf.cast(x, "float64")), others)
-    total = total and total + sum or sum
-    squares = squares and squares + square or square
-    n = n + size
   end
-  if n == 0 then
-    errors.raise("ValueError", "Normalization: adapt got no data")
+  local n = 1
+  for _, a in ipairs(others) do
+    n = n * x.shape[a + 1]
   end
-  local mean = total / n
-  self.adapt_mean:assign(tf.cast(mean, self.dtype))
-  self.adapt_variance:assign(tf.cast(squares / n - tf.square(mean),
-    self.dtype))
-  self.count:assign(tf.constant(n, "int64"))
+  x = tf.cast(x, "float64")
+  local mean = tf.reduce_mean(x, { axis = others, keepdims = true })
+  return n, tf.reshape(mean, self.adapt_mean.shape), tf.reduce_mean(
+    tf.square(x - mean), { axis = others })
 end
+
+--- Mean and variance of data: a tensor, or a dataset of batches of tensors.
+--- Batches are joined by their squares around the means, of which none is below
+--- 0: a mean of squares less the square of the mean may be, and has no root.
+--- Source: tf.keras.layers.Normalization.adapt
+Norm.adapt = options.method("Normalization:adapt", "data",
+  function(self, data)
+    if self._own.config.mean ~= nil then
+      errors.raise("ValueError", "Normalization:adapt: the layer was given mean "
+        .. "and variance")
+    end
+    local mean, variance, count = nil, nil, 0
+    for batch in batches_of("Normalization:adapt", data) do
+      local x = to_float(self, tf.convert_to_tensor(batch))
+      call.build_inner(self, x.shape)
+      local n, m, v = moments(self, x)
+      count = count + n
+      if n > 0 then
+        local part, before = n / count, mean or m
+        mean = before + (m - before) * part
+        variance = ((variance or v) + tf.square(before - mean)) * (1 - part)
+          + (v + tf.square(m - mean)) * part
+      end
+    end
+    if mean == nil then
+      errors.raise("ValueError", "Normalization: adapt got no data")
+    end
+    self.adapt_mean:assign(tf.cast(mean, self.dtype))
+    self.adapt_variance:assign(tf.cast(variance, self.dtype))
+    self.count:assign(tf.constant(count, "int64"))
+  end, base.is_layer, "layer")
 
 --- (x - mean) / sqrt(variance) along `axis` (a number, a list or "none"), with
 --- moments that are given or found by adapt; `invert` goes back.
@@ -433,9 +482,9 @@ M.IntegerLookup = define.layer("IntegerLookup", "max_tokens=nil "
       "IntegerLookup", "vocabulary")
   end,
   --- The vocabulary from data, frequent numbers first.
-  adapt = function(self, data)
+  adapt = options.method("IntegerLookup:adapt", "data", function(self, data)
     local counts, list = {}, {}
-    for batch in batches_of(data) do
+    for batch in batches_of("IntegerLookup:adapt", data) do
       for _, x in ipairs(tf.convert_to_tensor(batch):toflat()) do
         if counts[x] == nil then
           counts[x] = 0
@@ -459,7 +508,7 @@ M.IntegerLookup = define.layer("IntegerLookup", "max_tokens=nil "
     self._own.words = list
     config.vocabulary = list
     self._own.tables = nil
-  end,
+  end, base.is_layer, "layer"),
   get_vocabulary = function(self)
     local config, out = self._own.config, {}
     if config.mask_token ~= nil then
