@@ -350,6 +350,14 @@ describe("layers of training only", function()
       { training = true })
     local first = y[{ {}, {0, 1}, {0, 1} }]
     near(tf.broadcast_to(first, { 4, 3, 3, 8 }):totable(), y:totable())
+    for i, dims in ipairs { { 9, 2, 8 }, { 9, 2, 2, 8 }, { 9, 2, 2, 2, 8 } } do
+      local layer = L[("SpatialDropout%dD"):format(i)](0.5, { seed = 7 })
+      local function draws()
+        tf.random.set_seed(3)
+        return layer(tf.ones(dims), { training = true }):totable()
+      end
+      assert.same(draws(), draws())
+    end
   end)
 end)
 

@@ -189,6 +189,25 @@ describe("a layer's input", function()
   end)
 end)
 
+describe("dropout", function()
+  leaks(before_each, after_each)
+
+  it("draws for a noise_shape that broadcasts to the input", function()
+    for _, name in ipairs { "Dropout", "AlphaDropout" } do
+      local x = tf.ones { 64, 3 }
+      local y = L[name](0.5, { noise_shape = { -1, 1 } })(x, { training = true })
+      expect.near(tf.broadcast_to(y[{ {}, { 0, 1 } }], { 64, 3 }):totable(),
+        y:totable())
+      for _, shape in ipairs { { 3, 1 }, { 1, 64, 3 }, { 64, 2 } } do
+        fails("ValueError", ("%s: noise_shape is %s, the input has shape {64, 3};"
+          .. " each size must be 1 or the input's"):format(name,
+          tostring(tf.ones(shape).shape)), L[name](0.5, { noise_shape = shape }),
+          x, { training = true })
+      end
+    end
+  end)
+end)
+
 describe("Normalization", function()
   leaks(before_each, after_each)
 

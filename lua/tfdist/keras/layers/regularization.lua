@@ -27,6 +27,29 @@ local function check_rate(self, config)
   support.rate(self, "rate", config.rate)
 end
 
+-- The shape of what is drawn for x, nil for its own: noise_shape, in which -1 is
+-- the input's size.
+local function noise_shape(self, x)
+  if self.noise_shape == nil then
+    return nil
+  end
+  local what = getmetatable(self).class.__name
+  local dims = convert.integers(self.noise_shape, what, "noise_shape")
+  local shape, drawn = x.shape, {}
+  local fits = #dims <= #shape
+  for i = 1, fits and #dims or 0 do
+    local size = shape[#shape - #dims + i]
+    drawn[i] = dims[i] == -1 and size or dims[i]
+    fits = fits and (drawn[i] == 1 or drawn[i] == size)
+  end
+  if not fits then
+    errors.raise("ValueError", ("%s: noise_shape is %s, the input has shape %s; "
+      .. "each size must be 1 or the input's"):format(what, text.shape(dims),
+      text.shape(shape)), "an unknown size is written -1")
+  end
+  return drawn
+end
+
 local function layer(name, signature, fields)
   M[name] = define.elementwise(name, signature, fields)
 end
@@ -41,18 +64,16 @@ layer("Dropout", "rate:f noise_shape=nil seed=nil", {
       return x
     end
     x = call.one_tensor(self, x)
-    local noise = self.noise_shape
-    if noise ~= nil then
-      noise = convert.integers(noise, "Dropout", "noise_shape")
-    end
-    return tf.nn.dropout(x, self.rate, noise, self.seed)
+    return tf.nn.dropout(x, self.rate, noise_shape(self, x), self.seed)
   end,
 })
 
 for spatial = 1, 3 do
   --- Dropout of whole channels.
   --- Source: tf.keras.layers.SpatialDropout1D .. 3D
-  layer(("SpatialDropout%dD"):format(spatial), "rate:f data_format=nil", {
+  layer(("SpatialDropout%dD"):format(spatial), spatial == 1
+    and "rate:f seed=nil data_format=nil"
+    or "rate:f data_format=nil seed=nil", {
     setup = function(self, config)
       check_rate(self, config)
       self._own.format = support.format(self, config.data_format, spatial)
@@ -67,7 +88,7 @@ for spatial = 1, 3 do
       for i = first, first + spatial - 1 do
         dims[i] = 1
       end
-      return tf.nn.dropout(x, self.rate, dims)
+      return tf.nn.dropout(x, self.rate, dims, self.seed)
     end,
   })
 end
@@ -117,10 +138,9 @@ layer("AlphaDropout", "rate:f noise_shape=nil seed=nil", {
     end
     x = one_tensor(self, x)
     local low = -1.7580993408473766
-    local shape = self.noise_shape and convert.integers(self.noise_shape,
-      "AlphaDropout", "noise_shape") or x.shape
-    local keep = tf.cast(tf.greater_equal(tf.random.uniform(shape, 0, 1,
-      "float32", self.seed), rate), x.dtype)
+    local keep = tf.cast(tf.greater_equal(tf.random.uniform(
+      noise_shape(self, x) or x.shape, 0, 1, "float32", self.seed), rate),
+      x.dtype)
     local a = ((1 - rate) * (1 + rate * low ^ 2)) ^ -0.5
     return (x * keep + (1 - keep) * low) * a + (-a * low * rate)
   end,
