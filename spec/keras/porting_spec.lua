@@ -396,6 +396,31 @@ describe("BatchNormalization { synchronized = true }", function()
     assert.near(3, layer.moving_mean:read_value():totable()[1], 1e-5)
     assert.is_true(layer:get_config().synchronized)
   end)
+
+  R.pair(it, pending, "has them where they are small beside the mean",
+    function(strategy)
+      for _, mask in ipairs { false, { true, true, false } } do
+        local layer = strategy:scope(function()
+          return L.BatchNormalization { synchronized = true, momentum = 0,
+            epsilon = 0 }
+        end)
+        -- 4096 -+ 1/64 -+ 1/128, without rounding; float32 has 4096^2 to 2.
+        local y = strategy:run(function()
+          local middle = 4096 + (2 * R.id() - 1) / 64
+          local x = { { middle - 1 / 128 }, { middle + 1 / 128 } }
+          x[3] = mask and { 1e6 } or nil
+          return layer(tf.constant(x), { training = true,
+            mask = mask and tf.constant(mask, "bool") or nil })
+        end)
+        local variance = 1 / 64 ^ 2 + 1 / 128 ^ 2
+        assert.near(4096, layer.moving_mean:read_value():totable()[1], 1e-3)
+        assert.near(variance, layer.moving_variance:read_value():totable()[1],
+          1e-6)
+        -- 4096 / deviation has 18 of 24 bits before the point
+        assert.near(-(1 / 64 + 1 / 128) / math.sqrt(variance),
+          y.values[1]:totable()[1][1], 0.05)
+      end
+    end)
 end)
 
 describe("an index without a row", function()

@@ -251,22 +251,39 @@ local BATCH = "axis=-1 momentum=0.99 " .. SCALES
   .. SCALE_RULES .. " renorm=false renorm_clipping=nil renorm_momentum=0.99 "
   .. "fused=nil virtual_batch_size=nil adjustment=nil"
 
--- Moments over the batches of all replicas.
+-- Moments over the batches of all replicas, for means that are large beside the
+-- deviation, too: each replica sums around a centre of its own, and the few sums
+-- are joined in float64.
 local function moments_together(self, x, mask, context)
   local own = self._own
-  local dims = x.shape
+  local dims, counts = x.shape, nil
   local axes = other_axes(own, #dims)
   local n = tf.constant(count_of(dims, own), x.dtype)
   if mask ~= nil then
-    local counts
     counts, x = masked(self, x, mask)
-    n = tf.reduce_sum(tf.cast(counts, x.dtype), axes) + EPSILON
+    n = tf.reduce_sum(tf.cast(counts, x.dtype), axes)
   end
+  local some = tf.maximum(n, 1)
+  local centre = tf.reduce_sum(x, axes) / some
+  local off = x - spread(own, centre, #dims, dims)
+  if counts ~= nil then
+    off = tf.where(counts, off, tf.zeros_like(off))
+  end
+  local function double(t)
+    return tf.cast(t, "float64")
+  end
+  -- The centre is a mean that was rounded: what is left is around it.
+  local left = double(tf.reduce_sum(off, axes))
+  local squares = double(tf.reduce_sum(tf.square(off), axes))
+    - tf.square(left) / double(some)
+  n = double(n)
+  local mean = double(centre) + left / double(some)
   local sums = context:all_reduce("SUM", {
-    tf.reduce_sum(x, axes), tf.reduce_sum(tf.square(x), axes), n,
+    n * mean, squares + n * tf.square(mean), n,
   })
-  local mean = sums[1] / sums[3]
-  return mean, sums[2] / sums[3] - tf.square(mean)
+  n = tf.maximum(sums[3], 1) -- of no steps that count, 0 and 0
+  mean = sums[1] / n
+  return tf.cast(mean, x.dtype), tf.cast(sums[2] / n - tf.square(mean), x.dtype)
 end
 
 local function together(self, x, options)
