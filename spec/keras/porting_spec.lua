@@ -421,6 +421,18 @@ describe("BatchNormalization { synchronized = true }", function()
           y.values[1]:totable()[1][1], 0.05)
       end
     end)
+
+  it("has a momentum from 0 to 1", function()
+    for _, class in ipairs { "BatchNormalization", "SyncBatchNormalization" } do
+      for value, got in pairs { [2] = "2", [-0.5] = "-0.5" } do
+        fails("ValueError", class .. ": momentum must be a number from 0 to 1, "
+          .. "got the number " .. got, L[class], { momentum = value })
+      end
+      fails("ValueError", class .. ": epsilon must be a number of 0 or more, got "
+        .. "the number -1", L[class], { epsilon = -1 })
+      L[class] { momentum = 1, epsilon = 0 }
+    end
+  end)
 end)
 
 describe("an index without a row", function()

@@ -5,6 +5,7 @@ local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local define = require "tfdist.keras.layers.define"
 local errors = require "tfdist.base.errors"
+local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
 local support = require "tfdist.keras.layers.support"
 local text = require "tfdist.base.text"
@@ -79,6 +80,14 @@ local SCALE_RULES = "beta_regularizer=nil gamma_regularizer=nil "
 local Batch = {}
 
 function Batch.setup(self, config)
+  for name, most in pairs { momentum = 1, epsilon = math.huge } do
+    local value = config[name]
+    if type(value) ~= "number" or not (value >= 0 and value <= most) then
+      errors.raise("ValueError", ("%s: %s must be a number %s, got %s"):format(
+        getmetatable(self).__name, name, most == 1 and "from 0 to 1"
+        or "of 0 or more", text.describe(value)))
+    end
+  end
   for _, name in ipairs { "renorm", "virtual_batch_size", "adjustment" } do
     if config[name] then
       errors.raise("NotImplementedError", ("%s: %s is not implemented"):format(
