@@ -698,3 +698,29 @@ describe("the steps of a model", function()
     end
   end)
 end)
+
+describe("a model without trainable variables", function()
+  it("is fitted for its metrics, with one warning, until it has some", function()
+    local x, y = tf.constant { { 1 }, { 2 }, { 4 } }, tf.zeros { 3, 1 }
+    local m = tf.keras.Sequential { L.Dense(1, { input_shape = { 1 },
+      kernel_initializer = "ones" }) }
+    m.trainable = false
+    m:compile { optimizer = tf.keras.optimizers.SGD(0.1), loss = "mse",
+      metrics = { "mae" } }
+    local h
+    local said = heard(function()
+      h = m:fit(x, y, { epochs = 3, verbose = 0 }).history
+      near(7, (m:train_on_batch(x, y)))
+    end)
+    assert.equal(('tfdist: warning: model "%s" has no trainable variables; fit '
+      .. "updates none\n"):format(m.name), said)
+    near({ 7, 7, 7 }, h.loss)
+    near({ 7 / 3, 7 / 3, 7 / 3 }, h.mae)
+    assert.equal(0, m.optimizer.iterations:item())
+    near({ { 1 } }, m.layers[1].kernel)
+    m.trainable = true
+    m:fit(x, y, { verbose = 0 })
+    -- the slope of the mean of (w x)^2 is 2 w (1 + 4 + 16) / 3
+    near({ { 1 - 0.1 * 14 } }, m.layers[1].kernel)
+  end)
+end)

@@ -8,6 +8,7 @@ local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
+local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local outputs = require "tfdist.keras.training.outputs"
 local pairs = require "tfdist.base.pairs"
@@ -419,9 +420,21 @@ local function trainable(model, own)
   return own.variables
 end
 
-local function no_variables(model)
-  errors.raise("ValueError", ("fit: model %s has no trainable variables")
-    :format(text.quote(model.name)))
+-- Such a model is trained for its metrics and callbacks, as in Keras.
+local function note_no_variables(model, own)
+  if not own.noted_no_variables then
+    own.noted_no_variables = true
+    notice.warn(("model %s has no trainable variables; fit updates none")
+      :format(text.quote(model.name)))
+  end
+end
+
+local function update(optimizer, tape, target, variables, scales)
+  local gradients = tape:gradient(target, variables)
+  if scales then
+    gradients = optimizer:get_unscaled_gradients(gradients)
+  end
+  optimizer:apply_gradients(gradients, variables)
 end
 
 -- What there is for the one output that class_weight is for.
@@ -499,14 +512,11 @@ function M.train(model, x, y, sample_weight)
       or loss
   end)
   local variables = trainable(model, own)
-  if #variables == 0 then
-    no_variables(model)
+  if #variables > 0 then
+    update(optimizer, tape, target, variables, scales)
+  else
+    note_no_variables(model, own)
   end
-  local gradients = tape:gradient(target, variables)
-  if scales then
-    gradients = optimizer:get_unscaled_gradients(gradients)
-  end
-  optimizer:apply_gradients(gradients, variables)
   M.track_loss(model, loss, detail, M.examples(x))
   return count_metrics(model, x, y, y_pred, sample_weight) or loss
 end
