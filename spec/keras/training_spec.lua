@@ -687,6 +687,34 @@ describe("training", function()
   end)
 end)
 
+describe("more steps than there are batches", function()
+  it("count no example twice in evaluate and predict", function()
+    local x, y = tf.constant { { 1 }, { 2 }, { 4 } }, tf.zeros { 3, 1 }
+    local m = tf.keras.Sequential { L.Dense(1, { input_shape = { 1 },
+      kernel_initializer = "ones" }) }
+    m:compile { optimizer = tf.keras.optimizers.SGD(0), loss = "mse" }
+    local few = { batch_size = 2, steps = 3, verbose = 0 }
+    local said = heard(function()
+      assert.same({ { 1 }, { 2 }, { 4 } }, m:predict(x, few):totable())
+      near(7, m:evaluate(x, y, few)) -- (1 + 4 + 16) / 3
+    end)
+    assert.equal("tfdist: warning: predict: Your input ran out of data after "
+      .. "step 2 of 3\ntfdist: warning: evaluate: Your input ran out of data "
+      .. "after step 2 of 3\n", said)
+    for _, validation in ipairs { { validation_data = { x, y } },
+      { validation_split = 0.5 } } do
+      validation.validation_steps, validation.epochs = 3, 2
+      validation.batch_size, validation.verbose = 2, 0
+      local h
+      said = heard(function()
+        h = m:fit(tf.concat({ x, x }, 0), tf.zeros { 6, 1 }, validation).history
+      end)
+      near({ 7, 7 }, h.val_loss)
+      assert.equal(1, select(2, said:gsub("ran out of data", "")))
+    end
+  end)
+end)
+
 describe("the steps of a model", function()
   it("are called with a colon", function()
     local m = network()

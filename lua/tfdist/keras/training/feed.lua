@@ -340,7 +340,9 @@ local function of_function(own, what, fn)
   }
 end
 
---- A feed of arrays in batches of batch_size, shuffled or in order.
+--- A feed of arrays in batches of batch_size, shuffled or in order. Training
+--- goes through them again for more steps than they have; what evaluate and
+--- predict count, they count once.
 function M.of_arrays(own, what, list, rows, batch_size, shuffle, wanted)
   options.integer(what, "batch_size", batch_size, 1)
   if rows == 0 then
@@ -365,7 +367,7 @@ function M.of_arrays(own, what, list, rows, batch_size, shuffle, wanted)
     dataset = dataset:shuffle(rows)
   end
   dataset = dataset:batch(batch_size)
-  if wanted ~= nil and wanted > dataset:cardinality() then
+  if what == "fit" and wanted ~= nil and wanted > dataset:cardinality() then
     dataset = dataset:repeat_()
   end
   local feed = of_dataset(own, what, dataset, wanted or dataset:cardinality())

@@ -270,8 +270,9 @@ local function split_arrays(own, spec, fraction)
   end
   local train = feed.of_arrays(own, "fit", feed.part(list, 0, at), at,
     spec.batch_size or 32, spec.shuffle, spec.steps)
-  return train, feed.of_arrays(own, "fit", feed.part(list, at, rows),
-    rows - at, spec.validation_batch_size or spec.batch_size or 32, false,
+  return train, feed.of_arrays(own, "fit: validation_split",
+    feed.part(list, at, rows), rows - at,
+    spec.validation_batch_size or spec.batch_size or 32, false,
     spec.validation_steps)
 end
 

@@ -383,6 +383,15 @@ function M.predict_body(model)
   return body_of(model, "predict_step", steps.predict)
 end
 
+-- Say once of a feed that it has fewer batches than were asked for.
+local function note_short(what, source, count, wanted)
+  if wanted ~= nil and count < wanted and not source.noted_short then
+    source.noted_short = true
+    notice.warn(("%s: Your input ran out of data after step %d of %d"):format(
+      what, count, wanted))
+  end
+end
+
 -- Evaluate -------------------------------------------------------------------
 
 --- One evaluation: results as pairs { name, number }.
@@ -403,6 +412,7 @@ function M.evaluate(model, source, opts)
   if count == 0 then
     errors.raise("ValueError", opts.what .. ": the dataset has no elements")
   end
+  note_short(opts.what, source, count, opts.steps)
   local list = M.numbers(read_results(pass, pass.ticket))
   callbacks:call("on_test_end", M.logs(list))
   return list, count, pass.examples
@@ -474,6 +484,7 @@ function M.predict(model, source, opts)
   if count == 0 then
     errors.raise("ValueError", "predict: the dataset has no elements")
   end
+  note_short("predict", source, count, opts.steps)
   opts.callbacks:call("on_predict_end", {})
   return joined(batches, opts.tf), count, pass.examples
 end
