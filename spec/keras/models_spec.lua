@@ -570,3 +570,49 @@ describe("a model of one's own class", function()
     end
   end)
 end)
+
+describe("what a model of a graph is given", function()
+  local function model(shape, layer)
+    local x = K.Input(shape, { name = "x" })
+    return K.Model(x, layer(x), { name = "net" })
+  end
+
+  it("has the sizes of its inputs, but for the batch and open ones", function()
+    local pooled = model({ 4, 3 }, L.GlobalAveragePooling1D())
+    for _, shape in ipairs { { 5, 7, 3 }, { 5, 4, 2 }, { 5, 4 },
+      { 5, 4, 3, 2 } } do
+      local want = ('net: input "x" has shape (%s); expected (B, 4, 3)'):format(
+        table.concat(shape, ", "))
+      fails("InvalidArgument", want, pooled, tf.ones(shape))
+      fails("InvalidArgument", want, pooled.predict, pooled, tf.ones(shape),
+        { verbose = 0 })
+    end
+    fails("InvalidArgument", 'net: input "x" has shape (B, 7, 3)', pooled,
+      K.Input { 7, 3 })
+    assert.same({ 9, 3 }, pooled(tf.ones { 9, 4, 3 }).shape)
+    assert.same({ 2, 3 }, model({ -1, 3 }, L.GlobalAveragePooling1D())(
+      tf.ones { 2, 7, 3 }).shape)
+  end)
+
+  it("is not taken for another input of the model", function()
+    local a, b = K.Input({ 3 }, { name = "a" }), K.Input({ 2 }, { name = "b" })
+    local both = K.Model({ a, b }, L.Concatenate() { a, b }, { name = "both" })
+    fails("InvalidArgument", 'both: input "a" has shape (5, 2); expected (B, 3)',
+      both, { tf.ones { 5, 2 }, tf.ones { 5, 3 } })
+  end)
+
+  it("may lack a last axis of size 1, or have one more", function()
+    local double = L.Dense(1, { kernel_initializer = K.initializers.Constant(2) })
+    local graph = model({ 1 }, double)
+    local list = K.Sequential { K.Input { 1 }, double }
+    for _, m in ipairs { graph, list } do
+      near({ { 2 }, { 4 } }, m(tf.constant { 1, 2 }))
+      near({ { 2 }, { 4 } }, m(tf.constant { { { 1 } }, { { 2 } } }))
+      m:compile { optimizer = K.optimizers.SGD(0.1), loss = "mse" }
+      near({ 0, 0 }, m:fit({ 1, 2, 3 }, { 2, 4, 6 }, { epochs = 2,
+        batch_size = 2, verbose = 0 }).history.loss)
+      near({ { 6 } }, m:predict({ 3 }, { verbose = 0 }))
+    end
+    assert.same({ -1, 1 }, graph(K.Input { 1, 1 }).shape)
+  end)
+end)

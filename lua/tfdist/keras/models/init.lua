@@ -492,7 +492,10 @@ end
 
 function Sequential:call(x, opts)
   local list = rawget(self, "_layers")
-  local mask = opts.mask
+  local mask, input = opts.mask, rawget(self, "_own").input
+  if input ~= nil and type(x) == "userdata" then
+    x = network.in_rank(x, input.shape)
+  end
   for i = 1, #list do
     if i == 1 and mask ~= nil then
       x = list[i](x, { mask = mask })

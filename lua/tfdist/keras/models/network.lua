@@ -8,6 +8,7 @@ local lists = require "tfdist.base.lists"
 local masks = require "tfdist.keras.masks"
 local nest = require "tfdist.base.nest"
 local pairs = require "tfdist.base.pairs"
+local raw = require "tfdist.core.raw"
 local symbolic = require "tfdist.keras.layers.symbolic"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -248,6 +249,63 @@ local function keep(node, known, ...)
   end
 end
 
+-- A shape in the rank of another one, as in_rank makes it of a tensor's.
+local function rank_of(shape, other)
+  local rank, want = #shape, #other
+  local out = lists.copy(shape)
+  if rank == want + 1 and shape[rank] == 1 then
+    out[rank] = nil
+  elseif rank == want - 1 and want > 1 and other[want] == 1 then
+    out[want] = 1
+  end
+  return out
+end
+
+--- x in the rank of `shape`, as far as a last axis of size 1 is missing or too
+--- many: {batch} for an input {batch, 1}, as Keras takes it.
+---@param x tfdist.Tensor
+---@param shape integer[]  the input's, with the batch
+function M.in_rank(x, shape)
+  local t = raw.operand_tensor(x)
+  local rank, want = raw.tensor_rank(t), #shape
+  if rank == want + 1 and raw.open_dim(t, rank - 1) == 1 then
+    return masks.keep(x, tf.squeeze(x, { axis = -1 }))
+  elseif rank == want - 1 and want > 1 and shape[want] == 1 then
+    return masks.keep(x, tf.expand_dims(x, -1))
+  end
+  return x
+end
+
+-- The shape of a tensor, symbolic or not, with -1 where it is open.
+local function shape_of(x)
+  if is_symbolic(x) then
+    return x.shape
+  end
+  local t, dims = raw.operand_tensor(x), {}
+  for axis = 0, raw.tensor_rank(t) - 1 do
+    dims[axis + 1] = raw.open_dim(t, axis)
+  end
+  return dims
+end
+
+-- Refuse sizes that the layers were not called with when the model was made; any
+-- number of examples goes.
+local function check_input(network, i, x, name)
+  local want, have = network.flat_in[i].shape, shape_of(x)
+  local fits = #have == #want
+  for axis = 2, fits and #want or 0 do
+    fits = fits and (have[axis] == want[axis] or have[axis] < 0
+      or want[axis] < 0)
+  end
+  if not fits then
+    errors.raise("InvalidArgument", ("%s: input %s has shape %s; expected %s")
+      :format(name, text.quote(network.input_names[i]),
+      keras_tensor.shape_text(have), keras_tensor.shape_text(want)),
+      #have == #want - 1 and "the first axis is the batch: dataset:batch(n), or "
+      .. "tf.expand_dims(x, 0) for one example" or nil)
+  end
+end
+
 --- Make all calls with real tensors (or KerasTensors); returns the outputs in
 --- their structure.
 ---@param network table
@@ -262,6 +320,12 @@ function M.run(network, x, name, mask)
     local value = given[i]
     if type(value) == "userdata" and value.dtype ~= input.dtype then
       value = masks.keep(value, tf.cast(value, input.dtype))
+    end
+    if type(value) == "userdata" then
+      value = M.in_rank(value, input.shape)
+    end
+    if type(value) == "userdata" or is_symbolic(value) then
+      check_input(network, i, value, name)
     end
     known[input] = value
   end
@@ -293,7 +357,9 @@ function M.output_shapes(network, shapes, name)
       errors.raise("TypeError", ("%s: input %s must have a shape, got %s")
         :format(name, text.quote(network.input_names[i]), text.describe(x)))
     end
-    known[input] = keras_tensor.new(x.shape, input.dtype, input.name, nil, 0)
+    local shape = rank_of(x.shape, input.shape)
+    known[input] = keras_tensor.new(shape, input.dtype, input.name, nil, 0)
+    check_input(network, i, known[input], name)
   end
   for _, node in ipairs(network.nodes) do
     keep(node, known, symbolic.infer(node.layer, lookup(node.inputs, known),
