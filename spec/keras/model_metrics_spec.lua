@@ -150,3 +150,31 @@ describe("a class that defines its metrics", function()
       fitted, Nothing())
   end)
 end)
+
+describe("add_metric", function()
+  it("counts means, of whole calls, over batches", function()
+    local Seen = L.Layer:extend "Seen"
+    function Seen:call(x)
+      self:add_metric(tf.reduce_max(x), { name = "most" })
+      return x
+    end
+    local m = K.Sequential { Seen(), L.Dense(1) }
+    m:compile("sgd", "mse")
+    for _ = 1, 3 do -- op by op, then traced
+      local found = m:evaluate(tf.constant { { 1 }, { 2 }, { 3 }, { 7 } },
+        tf.zeros { 4, 1 }, { batch_size = 2, verbose = 0, return_dict = true })
+      assert.near((2 + 7) / 2, found.most, 1e-6)
+    end
+  end)
+
+  it("refuses other aggregations", function()
+    local layer = L.Layer()
+    for got, value in pairs { ['the string "sum"'] = "sum",
+      ["the number 3"] = 3 } do
+      fails("ValueError", 'add_metric: aggregation must be "mean", got ' .. got,
+        layer.add_metric, layer, 1, { name = "n", aggregation = value })
+    end
+    layer:add_metric(1, { name = "n", aggregation = "mean" })
+    assert.equal(1, #layer.metrics)
+  end)
+end)

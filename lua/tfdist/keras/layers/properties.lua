@@ -15,7 +15,12 @@ local getmetatable, ipairs, rawget, type =
 --- Record a value under a name as the mean over all calls since the last
 --- reset. Source: tf.keras.layers.Layer.add_metric
 methods.add_metric = options.method("add_metric", "value name=nil "
-  .. "aggregation='mean'", function(self, value, name)
+  .. "aggregation='mean'", function(self, value, name, aggregation)
+    if aggregation ~= "mean" then
+      errors.raise("ValueError", 'add_metric: aggregation must be "mean", got '
+        .. text.describe(aggregation), "a metric of another kind goes into a "
+        .. "field of the layer: self.total = tf.keras.metrics.Sum()")
+    end
     local own = rawget(self, "_own")
     own.metrics = own.metrics or {}
     name = name or self.name .. "_metric"
