@@ -185,6 +185,32 @@ describe("labels [n] for predictions [n, 1]", function()
     end)
 end)
 
+describe("weights that do not fit", function()
+  it("are told in the shape that they were given in", function()
+    local loss = K.losses.MeanSquaredError()
+    local y = tf.zeros { 2, 3, 4 }
+    for shape, want in pairs { [{ 5 }] = "{5}", [{ 2, 4 }] = "{2, 4}",
+      [{ 2, 4, 1 }] = "{2, 4, 1}" } do
+      fails("InvalidArgument", ("sample_weight has shape %s, the losses have "
+        .. "shape {2, 3}"):format(want), loss, y, y,
+        tf.ones(shape))
+    end
+    local m = K.Sequential { L.Embedding(5, 3, { mask_zero = true }), L.Dense(1) }
+    m:compile("sgd", "mse")
+    for shape, want in pairs { [{ 3 }] = "{3}", [{ 4, 3 }] = "{4, 3}" } do
+      fails("InvalidArgument", ("sample_weight has shape %s, the mask has shape "
+        .. "{4, 2}"):format(want), m.train_on_batch, m, tf.ones({ 4, 2 }, "int32"),
+        tf.zeros { 4, 2, 1 }, tf.ones(shape))
+    end
+    m = K.Sequential { L.Dense(1, { input_shape = { 2 } }) }
+    m:compile("sgd", "mse")
+    fails("InvalidArgument", "class_weight: sample_weight has shape {3}, the "
+      .. "labels' classes have shape {4}", m.train_on_batch, m, tf.ones { 4, 2 },
+      tf.zeros { 4 }, { sample_weight = { tf.ones { 3 } },
+        class_weight = { [0] = 1 } })
+  end)
+end)
+
 describe("a call without return", function()
   it("is named by evaluate", function()
     local m = K.Sequential { L.Lambda(function() end) }

@@ -11,9 +11,9 @@ local M = {}
 
 local type = type
 
-local function misfit(what, values, w)
+local function misfit(what, values, w, other)
   errors.raise("InvalidArgument", ("%s: sample_weight has shape %s, the "
-    .. "losses have shape %s"):format(what, text.shape(w.shape),
+    .. "%s shape %s"):format(what, text.shape(w.shape), other or "losses have",
     text.shape(values.shape)))
 end
 
@@ -25,13 +25,16 @@ local function with_axes(t, rank)
   return t
 end
 
-local function check_fit(values, w, what)
+-- Do tensors of one rank go together? Of weights only theirs may broadcast.
+local function fit(values, w, both_ways)
   for axis = 0, raw.tensor_rank(values) - 1 do
     local n, m = raw.open_dim(w, axis), raw.open_dim(values, axis)
-    if n ~= m and n ~= 1 and n >= 0 and m >= 0 then
-      misfit(what, values, w)
+    if n ~= m and n ~= 1 and n >= 0 and m >= 0 and not (both_ways and m == 1)
+    then
+      return false
     end
   end
+  return true
 end
 
 -- Values and weights in one rank. A last axis of size 1 too many is bridged;
@@ -41,13 +44,15 @@ local function fitted(values, w, what)
   if rank == 0 or raw.tensor_rank(values) == 0 then
     return values, w
   end
-  values, w = functions.same_rank(values, w)
-  if raw.tensor_rank(w) > raw.tensor_rank(values) then
+  local v, weights = functions.same_rank(values, w)
+  if raw.tensor_rank(weights) > raw.tensor_rank(v) then
     misfit(what, values, w)
   end
-  w = with_axes(w, raw.tensor_rank(values))
-  check_fit(values, w, what)
-  return values, w
+  weights = with_axes(weights, raw.tensor_rank(v))
+  if not fit(v, weights) then
+    misfit(what, values, w)
+  end
+  return v, weights
 end
 
 local function in_dtype(x, dtype, what)
@@ -56,13 +61,25 @@ local function in_dtype(x, dtype, what)
   return raw.tensor_dtype(w) == dtype and w or tf.cast(w, dtype)
 end
 
---- The product of two weights of the same examples: a last axis of size 1 too
---- many is bridged, fewer axes are those of whole examples or steps.
-function M.joined(a, b)
-  a, b = functions.same_rank(a, b)
+--- The product of sample_weight and of other weights of the same examples: a
+--- last axis of size 1 too many is bridged, fewer axes are those of whole examples
+--- or steps.
+--- Errors: InvalidArgument, which calls the other ones `other`.
+---@param w tfdist.Tensor
+---@param more tfdist.Tensor
+---@param what string
+---@param other string  "mask has"
+function M.joined(w, more, what, other)
+  if raw.tensor_rank(w) == 0 then
+    return w * more
+  end
+  local a, b = functions.same_rank(w, more)
   local rank = math.max(raw.tensor_rank(a), raw.tensor_rank(b))
-  return (raw.tensor_rank(a) == 0 and a or with_axes(a, rank))
-    * with_axes(b, rank)
+  a, b = with_axes(a, rank), with_axes(b, rank)
+  if not fit(b, a, true) then
+    misfit(what, more, w, other)
+  end
+  return a * b
 end
 
 --- sample_weight (or nil) where the mask (or nil) counts, 0 elsewhere.
@@ -74,7 +91,8 @@ function M.weight_of(sample_weight, mask, dtype, what)
   if sample_weight == nil then
     return mask
   end
-  return M.joined(in_dtype(sample_weight, dtype, what), mask)
+  return M.joined(in_dtype(sample_weight, dtype, what), mask, what,
+    "mask has")
 end
 
 --- Losses times weights: a number, one weight per example, or any shape that

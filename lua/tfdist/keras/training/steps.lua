@@ -472,7 +472,7 @@ local function class_weights(own, y, weight)
     return by_class
   end
   return loss_weights.joined(tf.cast(of_one(weight, "weights"), "float32"),
-    by_class)
+    by_class, "class_weight", "labels' classes have")
 end
 
 -- optimizer -> whether it wants the gradients of a larger loss, as a
