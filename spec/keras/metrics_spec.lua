@@ -227,6 +227,34 @@ describe("metrics", function()
     fails("ValueError", "not compatible", a.merge_state, a, { K.AUC() })
   end)
 
+  it("are made again from their configurations, all of them", function()
+    local needs = { PrecisionAtRecall = { 0.5 }, RecallAtPrecision = { 0.5 },
+      SensitivityAtSpecificity = { 0.5 }, SpecificityAtSensitivity = { 0.5 },
+      MeanIoU = { 3 }, OneHotMeanIoU = { 3 }, IoU = { 3, { 0 } },
+      OneHotIoU = { 3, { 0 } }, MeanRelativeError = { { 1, 2 } },
+      MeanMetricWrapper = { tf.keras.losses.mean_squared_error } }
+    local n = 0
+    for name, class in pairs(K) do
+      local args = needs[name] or {}
+      if type(class) == "table" and name ~= "Metric" then
+        local metric = class(args[1], args[2])
+        assert.same(metric:get_config(), K.deserialize(K.serialize(metric))
+          :get_config(), name)
+        n = n + 1
+      end
+    end
+    assert.is_true(n > 40)
+    -- and count alike
+    local t = tf.constant { { 1, 0, 0 }, { 0, 1, 0 }, { 0, 0, 1 } }
+    local p = tf.constant { { 0.9, 0, 0.1 }, { 0.8, 0.1, 0.1 }, { 0, 0, 1 } }
+    for metric, want in pairs { [K.F1Score { average = "macro" }] =
+      (2 / 3 + 0 + 1) / 3, [K.OneHotMeanIoU { num_classes = 3 }] =
+      (1 / 2 + 0 + 1) / 3 } do
+      near(want, metric(t, p):item(), 1e-6)
+      near(want, K.deserialize(K.serialize(metric))(t, p):item(), 1e-6)
+    end
+  end)
+
   it("names itself as Keras does and rebuilds from its configuration",
     function()
       assert.equal("sparse_categorical_accuracy",

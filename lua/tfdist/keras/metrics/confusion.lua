@@ -357,6 +357,7 @@ M.FBetaScore = define("FBetaScore", "average=nil beta=1 threshold=nil", init_f,
 M.F1Score = define("F1Score", "average=nil threshold=nil",
   function(self, average, threshold)
     init_f(self, average, 1, threshold)
+    self.config.beta = nil -- no argument of this class
   end, "f1_score", M.FBetaScore)
 
 local function update_f(self, y_true, y_pred, sample_weight)
@@ -406,7 +407,7 @@ function M.FBetaScore:result()
   if config.average == "micro" then
     tp, fp, fn = tf.reduce_sum(tp), tf.reduce_sum(fp), tf.reduce_sum(fn)
   end
-  local div, square = tf.math.divide_no_nan, config.beta ^ 2
+  local div, square = tf.math.divide_no_nan, (config.beta or 1) ^ 2
   local precision, recall = div(tp, tp + fp), div(tp, tp + fn)
   local f = div(precision * recall * (1 + square),
     precision * square + recall)

@@ -121,13 +121,15 @@ updater(M.BinaryIoU, PAIR, function(self, y_true, y_pred, weight)
     self.config.threshold)), weight)
 end)
 
+-- Labels of those below are one-hot: sparse_y_true, no argument of theirs, is not
+-- in their configuration, which makes equal ones.
+
 --- IoU with one-hot labels, and predictions as scores of the classes.
 --- Source: tf.keras.metrics.OneHotIoU
 M.OneHotIoU = define("OneHotIoU", "num_classes:i target_class_ids:table "
   .. "ignore_class=nil sparse_y_pred=false axis=-1",
   function(self, n, ids)
     init(self, n, ids)
-    self.config.sparse_y_true = false
   end, "one_hot_io_u", M.IoU)
 
 --- MeanIoU with one-hot labels.
@@ -135,7 +137,6 @@ M.OneHotIoU = define("OneHotIoU", "num_classes:i target_class_ids:table "
 M.OneHotMeanIoU = define("OneHotMeanIoU", "num_classes:i ignore_class=nil "
   .. "sparse_y_pred=false axis=-1", function(self, n)
     init(self, n)
-    self.config.sparse_y_true = false
   end, "one_hot_mean_io_u", M.IoU)
 
 return M
