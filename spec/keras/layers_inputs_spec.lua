@@ -189,6 +189,20 @@ describe("a layer's input", function()
   end)
 end)
 
+describe("a wrapper", function()
+  it("says that it takes a layer", function()
+    for want, given in pairs { ["must be a layer, got the number 3"] = 3,
+      ["must be a layer, got a table"] = {}, ["must be a layer, got the string "
+      .. '"x"'] = "x", ["is the class Dense itself"] = L.Dense } do
+      for _, name in ipairs { "TimeDistributed", "Bidirectional" } do
+        fails("TypeError", name .. ": layer " .. want, L[name], given)
+      end
+      fails("TypeError", "Bidirectional: backward_layer " .. want,
+        L.Bidirectional, L.LSTM(2), { backward_layer = given })
+    end
+  end)
+end)
+
 describe("dropout", function()
   leaks(before_each, after_each)
 

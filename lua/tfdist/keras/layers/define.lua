@@ -129,4 +129,19 @@ function M.deserialize(config, custom)
     config.config or {}, custom)
 end
 
+--- The layer that a wrapper is given, or one of its configuration.
+--- Errors: TypeError, ValueError for an unknown class.
+---@param what string  who wants it
+---@param name string  its argument
+---@param given any
+function M.inner(what, name, given)
+  if not base.is_layer(given)
+    and not (text.is_plain(given) and given.class_name ~= nil) then
+    text.refuse_class(what, name, given)
+    errors.raise("TypeError", ("%s: %s must be a layer, got %s"):format(what,
+      name, text.describe(given)))
+  end
+  return M.deserialize(given)
+end
+
 return M

@@ -24,7 +24,7 @@ end
 M.TimeDistributed = define.layer("TimeDistributed", "layer:o", {
   supports_masking = true,
   setup = function(self, config)
-    config.layer = define.deserialize(config.layer)
+    config.layer = define.inner("TimeDistributed", "layer", config.layer)
     self.layer = config.layer
     self.input_spec = { min_ndim = 3 }
   end,
@@ -111,12 +111,13 @@ M.Bidirectional = define.layer("Bidirectional", "layer:o merge_mode='concat' "
   supports_masking = true,
   call_options = { "initial_state" },
   setup = function(self, config)
-    local layer = define.deserialize(config.layer)
+    local layer = define.inner("Bidirectional", "layer", config.layer)
     check_recurrent(layer)
     config.layer = layer
     self.forward_layer = recreate(layer, "forward_", false)
     if config.backward_layer ~= nil then
-      config.backward_layer = define.deserialize(config.backward_layer)
+      config.backward_layer = define.inner("Bidirectional", "backward_layer",
+        config.backward_layer)
       check_recurrent(config.backward_layer)
       if config.backward_layer.go_backwards == layer.go_backwards then
         errors.raise("ValueError", "Bidirectional: backward_layer must run the "
