@@ -326,16 +326,48 @@ print(m.layers[1].name, tf.reduce_sum(m.layers[1].kernel):item())]] }
     assert.equal(results[1].out:match "\t(.*)", results[2].out:match "\t(.*)")
   end)
 
-  it("hear of names that scripts gave in another order", function()
+  it("are not those of which one counts names otherwise", function()
+    for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. [[
+local L = tf.keras.layers
+for _ = 1, 2 * w do L.Dense(1, { input_shape = { 1 } }):build { 1, 1 } end
+s:scope(function()
+  for _, name in ipairs { "dense_1", "dense_9", "dense_5" } do
+    L.Dense(2, { name = name }):build { 1, 3 }
+  end
+  tf.Variable(1, { name = "dense_1" })
+  tf.Variable(1, { name = "dense_2/kernel" })
+end)]] }) do
+      assert.equal(0, r.code, r.err)
+    end
+  end)
+
+  -- The names of worker 0, of worker 1.
+  for _, names in ipairs { { "w_1 w_2", "w_2 w_1" }, { "b_1 b_3 b_2",
+    "b_2 b_3 b_1" }, { "k v", "v k" }, { "m_1/k m_2/k", "m_2/k m_1/k" } } do
+    it("hear of names in another order: " .. names[1], function()
+      for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. ([[
+s:scope(function()
+  for name in (w == 0 and %q or %q):gmatch "%%S+" do
+    tf.Variable({ 1, 2 }, { name = name })
+  end
+end)]]):format(names[1], names[2]) }) do
+        assert.equal(77, r.code, r.err)
+        assert.matches('variable "[%w_/]+": [^\n]*what differs is the '
+          .. "operation, its variables", r.err)
+      end
+    end)
+  end
+
+  it("hear of layers that are built in another order", function()
     for _, r in ipairs(workers.run { program = HEAD:format "AUTO" .. [[
 s:scope(function()
-  for i = 1, 2 do
-    tf.Variable({ 1, 2 }, { name = "w_" .. (w == 0 and i or 3 - i) })
+  local a, b = tf.keras.layers.Dense(2), tf.keras.layers.Dense(2)
+  a:get_config() b:get_config() -- have names
+  for _, layer in ipairs(w == 0 and { a, b } or { b, a }) do
+    layer:build { 1, 3 }
   end
 end)]] }) do
       assert.equal(77, r.code, r.err)
-      assert.matches('variable "w_%d": [^\n]*what differs is the operation, its '
-        .. "variables", r.err)
     end
   end)
 

@@ -3,7 +3,9 @@
 ** that of the first process, the chief. Alone it is the mirrored strategy. */
 #include "distribute/distribute.h"
 
-#include <stdio.h>
+#include <string.h>
+
+#include "base/crc32c.h"
 
 static int set_up(tfd_strategy *s, tfd_device *parameter_device) {
   return tfd__mirrored_strategy.set_up(s, parameter_device);
@@ -17,13 +19,14 @@ static int place(const tfd_strategy *s, bool on_read, tfd_variable_kind *kind_p,
 /* Cost: two rounds of messages for each variable. */
 static int take_chiefs(tfd_strategy *s, tfd_variable *const *copies, int n,
                        const char *known_as) {
-  char what[128];
+  uint32_t before = tfd__set_about(tfd__crc32c(0, known_as, strlen(known_as)));
   tfd_tensor *first = NULL;
-  int rc = TFD_OK;
+  int rc = tfd__first_over_workers(s, false, "initial value", copies[0]->value,
+                                   &first);
   int i;
 
-  (void)snprintf(what, sizeof what, "variable \"%s\"", known_as);
-  TFD_TRY(tfd__first_over_workers(s, false, what, copies[0]->value, &first));
+  (void)tfd__set_about(before);
+  if (rc != TFD_OK) return tfd__wrap("variable \"%s\"", copies[0]->name);
   for (i = 0; rc == TFD_OK && i < n; i++) {
     rc = tfd_variable_assign(copies[i], &first->object);
   }

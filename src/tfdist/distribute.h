@@ -131,7 +131,7 @@ TFD_API int tfd_strategy_place(const tfd_strategy *strategy,
 TFD_API int tfd_copy_name(const char *name, int copy, const char **name_p);
 /** One variable of copies made where tfd_strategy_place said, copy 0 first:
  * for callers who make the copies. All processes of the strategy have to make
- * what is `known_as` the same: its name, but for numbers in it that count what
+ * what is `known_as` the same: its name, say, without numbers that count what
  * each of them made before. Errors: ValueError for another count.
  * Meets: the other processes of the strategy. */
 TFD_API int tfd_strategy_create(tfd_strategy *strategy,

@@ -24,18 +24,37 @@ function M.unique(base)
   return n == 1 and base or base .. "_" .. (n - 1)
 end
 
-local function without_number(part)
-  local base, number = part:match "^(.+)_(%d+)$"
-  return base ~= nil and tonumber(number) < (counts[base] or 0) and base or nil
+-- Place of a number among those of one base that were asked for: how many lower
+-- ones there are, and whether it is there already.
+local function place_of(list, number)
+  local at = 1
+  while list[at] and list[at] < number do
+    at = at + 1
+  end
+  if list[at] == number then
+    return at .. "="
+  end
+  table.insert(list, at, number)
+  return at .. "+"
 end
 
---- "model_1/dense_7/kernel" as "model/dense/kernel", where "model_1" and "dense_7"
---- were given by `unique`: processes that made other things before, a model for a
---- look at it, say, number theirs otherwise. Names of scripts stay as they are.
+--- A name without its numbers: "dense_7/kernel" tells what "dense_6/kernel" does
+--- in a process that made another layer before. Among the names that `seen`, a
+--- table, was given before they have places, so that names in another order
+--- differ, as do other names.
 ---@param name string
+---@param seen table
 ---@return string
-function M.known_as(name)
-  return (name:gsub("[^/]+", without_number))
+function M.known_as(name, seen)
+  local parts, prefix = {}, ""
+  for part in name:gmatch "[^/]+" do
+    local base, digits = part:match "^(.+)_(%d+)$"
+    prefix = prefix .. "/" .. (base or part)
+    seen[prefix] = seen[prefix] or {}
+    parts[#parts + 1] = (base or part)
+      .. place_of(seen[prefix], tonumber(digits) or 0)
+  end
+  return table.concat(parts, "/")
 end
 
 return M

@@ -93,6 +93,9 @@ local function make_copies(strategy, next_creator, kwargs, spec, n)
   return list
 end
 
+-- By strategy: names of its variables, whose order all workers share.
+local seen_names = setmetatable({}, { __mode = "k" })
+
 local function make(strategy, next_creator, kwargs)
   local name = type(kwargs.name) == "string" and kwargs.name or "Variable"
   local synchronization = check_mode("synchronization",
@@ -113,8 +116,10 @@ local function make(strategy, next_creator, kwargs)
   end
   local list = make_copies(strategy, next_creator, kwargs,
     { aggregation = aggregation, trainable = trainable, name = name }, copies)
+  seen_names[strategy] = seen_names[strategy] or {}
   local v = raw.strategy_create(strategy.handle, list,
-    names.known_as(list[1].name), synchronization:lower(), aggregation:lower())
+    names.known_as(list[1].name, seen_names[strategy]), synchronization:lower(),
+    aggregation:lower())
   values.register_variable(v, list, strategy)
   return v
 end
