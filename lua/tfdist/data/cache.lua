@@ -304,6 +304,7 @@ function Cache.for_worker(node, W, w)
   node.held.shares = shares
   shares[name] = shares[name] or {}
   node.held, node.path = shares[name], node.path and node.path .. "-" .. name
+  node.is_part = true
   return node
 end
 

@@ -52,23 +52,30 @@ end
 --- repeat it. `drawn`: random_seed.drawn of the one to repeat; `share`: as
 --- M.share says.
 function M.sequence(drawn, share)
-  return random_seed.sequence(seed_of, drawn, share and share.worker)
+  return random_seed.sequence(seed_of, drawn,
+    share and not share.functions_below and share.worker)
 end
 
-local function note_common(node, is_common, common)
-  common[node] = is_common or common[node]
-  is_common = is_common or node.num_shards ~= nil
+local function note_stages(share, node, is_below)
+  share.own[node] = not is_below and share.own[node] ~= false
+  if is_below and (node.fn or node.stream) then
+    share.functions_below = true
+  end
+  is_below = is_below or node.num_shards ~= nil
+    or node.path ~= nil and not node.is_part
   for i = 1, #node.inputs do
-    note_common(node.inputs[i], is_common, common)
+    note_stages(share, node.inputs[i], is_below)
   end
 end
 
 --- For an iteration of worker `index`, which has elements of its own: stages that
 --- no seed tells what to draw draw other numbers than those of other workers. But
---- all draw alike below a shard, which would give them elements twice.
+--- all draw alike below a shard, which would give them elements twice, and below
+--- a cache file, which may be one for all. Users' functions draw from one sequence:
+--- where there are any below, all of them draw alike.
 function M.share(node, index)
-  local share = { worker = index, common = {} }
-  note_common(node, false, share.common)
+  local share = { worker = index, own = {} }
+  note_stages(share, node, false)
   return share
 end
 
@@ -136,7 +143,7 @@ function M.begin(node, run, each_iteration)
     node.iterations = math.max(node.iterations or 0, own.epoch + 1)
   end
   local share, seed = run.share, own.seed
-  if share and node.stream.is_fresh and not share.common[node] then
+  if share and node.stream.is_fresh and share.own[node] then
     seed = (seed + share.worker) % 2 ^ 53
   end
   return seed, each_iteration and own.epoch or 0

@@ -281,7 +281,9 @@ function M.iterate(plan)
     self.seeds[i] = self.sources[i]:state().seeds
     random = random + #self.seeds[i]
   end
-  if plan.W > 1 and plan.kind ~= "dealt" and random > 0 then
+  -- With other policies workers may have pipelines of their own.
+  local alike = plan.policy == "DATA" or plan.policy == "HINT"
+  if plan.W > 1 and alike and random > 0 then
     local others = agreed(plan, self.seeds)
     if others ~= nil then
       self.seeds = others
