@@ -185,6 +185,11 @@ describe("a layer's input", function()
         { mask = { masks[1], masks[1] } })
       fails("InvalidArgument", "seen: the mask of query has shape {1, 5}; "
         .. "expected {2, 3}", layer, { q, v }, { mask = { masks[2], masks[2] } })
+      -- One example goes with both.
+      assert.same({ 2, 3, 4 }, layer({ q, v[{ { 0, 1 } }] }, { mask = { false,
+        tf.ones({ 2, 5 }, "bool") } }).shape)
+      assert.same({ 2, 3, 4 }, layer({ q[{ { 0, 1 } }], v }, { mask = { masks[1],
+        false } }).shape)
     end
   end)
 end)

@@ -55,13 +55,14 @@ local function both(a, b)
 end
 
 -- The mask of an input, {batch, steps} as its first two axes; nil where there is
--- none.
-local function mask_of(self, name, masks, i, x)
+-- none. An input of one example goes with each of the other's, as its mask may.
+local function mask_of(self, name, masks, i, x, other)
   local mask = nest.is_nested(masks) and masks[i]
   if type(mask) ~= "userdata" then
     return nil
   end
-  local dims, want = mask.shape, { x.shape[1], x.shape[2] }
+  local batch = x.shape[1] == 1 and other.shape[1] or x.shape[1]
+  local dims, want = mask.shape, { batch, x.shape[2] }
   for axis = 1, 2 do
     if #dims ~= 2 or dims[axis] ~= want[axis] and dims[axis] ~= 1 then
       errors.raise("InvalidArgument", ("%s: the mask of %s has shape %s; "
@@ -114,7 +115,7 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
     local query, value = inputs[1], inputs[2]
     local key = inputs[3] or value
     local scores = self:scores(query, key)
-    local seen = mask_of(self, "value", options.mask, 2, value)
+    local seen = mask_of(self, "value", options.mask, 2, value, query)
     local allowed = seen and tf.expand_dims(seen, 1)
     if self.causal or options.use_causal_mask then
       local dims = scores.shape
@@ -125,7 +126,7 @@ M.Attention = define.layer("Attention", "use_scale=false score_mode='dot' "
       weights = tf.nn.dropout(weights, self.dropout, nil, self.seed)
     end
     local y = tf.matmul(weights, value)
-    local asked = mask_of(self, "query", options.mask, 1, query)
+    local asked = mask_of(self, "query", options.mask, 1, query, value)
     if asked ~= nil then
       y = y * tf.expand_dims(tf.cast(asked, y.dtype), -1)
     end
