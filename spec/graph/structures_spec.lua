@@ -32,6 +32,16 @@ describe("a loop of one variable", function()
     end
   end)
 
+  it("takes a list of such a structure, as TensorFlow", function()
+    for _, f in ipairs(both(function(x)
+      return tf.while_loop(function(s) return s[1]:less(20) end,
+        function(s) return { { s[1] * 2, s[2] + 1 } } end, { { x, x } })
+    end)) do
+      local s = f(tf.constant(3))
+      assert.same({ 24, 6 }, { s[1]:item(), s[2]:item() })
+    end
+  end)
+
   it("refuses a list of others", function()
     for _, bad in ipairs { {}, { 1, 2 } } do
       for _, f in ipairs(both(function()

@@ -333,8 +333,10 @@ end
 -- the one that there is.
 local function next_values(values, results)
   local n, only = values.n, results[1]
+  local like = nest.assert_same_structure
   if results.n == 1 and nest.is_nested(only)
-    and (n ~= 1 or not nest.is_nested(values[1])) then
+    and (n ~= 1 or not nest.is_nested(values[1])
+      or not pcall(like, values[1], only) and pcall(like, values, only)) then
     results = pack(loops.give(only))
   end
   if results.n ~= n then
