@@ -319,6 +319,11 @@ local function call_counted(self, own, ...)
   return call(self, own, ...)
 end
 
+local function call_conformed(self, own, ...)
+  local given = conform(self, pack(...))
+  return call_counted(self, own, unpack(given, 1, given.n))
+end
+
 function Function:__call(...)
   local own = state.current
   -- Inside another trace it is part of that graph.
@@ -327,10 +332,11 @@ function Function:__call(...)
   elseif own.trace ~= nil then
     return concrete.values_of(tracing.call(self.name, self.within, ...))
   elseif self.specs then
-    local given = conform(self, pack(...))
-    return call_counted(self, own, unpack(given, 1, given.n))
+    return call_conformed(self, own, ...)
+  elseif self.meets then
+    return call_counted(self, own, ...)
   end
-  return call_counted(self, own, ...)
+  return call(self, own, ...)
 end
 
 --- strategy:run of the function: the run is what is traced, all replicas and
