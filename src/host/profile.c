@@ -36,24 +36,28 @@ static char *own_path(void) {
   return text;
 }
 
-/* Only now it may be known that there are other processes, who was the file's
-** place tried by, too. */
-static const char *last_path(void) {
+/* That there are other processes may be known only at the end. The empty file
+** that showed that its place can be written goes then; others may have taken it
+** away. */
+static void settle_path(void) {
   char *now = own_path();
   struct stat s;
 
-  if (now == NULL || strcmp(now, path) == 0) return path;
-  if (stat(path, &s) == 0 && S_ISREG(s.st_mode) && s.st_size == 0) {
+  if (now == NULL) return;
+  if (strcmp(now, path) != 0 && stat(path, &s) == 0 && S_ISREG(s.st_mode) &&
+      s.st_size == 0) {
     (void)unlink(path);
   }
-  return now;
+  free(path);
+  path = now;
 }
 
 /* The script may have ended the timeline itself. */
 static void finish(void) {
   if (getpid() != owner || !tfd_profiler_is_running()) return;
   fflush(stdout);
-  if (tfd_profiler_stop(last_path()) == TFD_OK) {
+  settle_path();
+  if (tfd_profiler_stop(path) == TFD_OK) {
     fputs(tfd_profiler_table(), stderr);
   } else {
     fprintf(stderr, "%s: %s\n", program, tfd_error_message());
