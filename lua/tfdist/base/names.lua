@@ -51,7 +51,7 @@ function M.known_as(name, seen)
     local base, digits = part:match "^(.+)_(%d+)$"
     prefix = prefix .. "/" .. (base or part)
     seen[prefix] = seen[prefix] or {}
-    parts[#parts + 1] = (base or part)
+    parts[#parts + 1] = (base or part) .. ":"
       .. place_of(seen[prefix], tonumber(digits) or 0)
   end
   return table.concat(parts, "/")
