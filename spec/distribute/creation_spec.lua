@@ -121,6 +121,35 @@ describe("variable creation", function()
       { c.values[1].name, c.values[2].name })
   end)
 
+  R.pair(it, pending, "E15 scopes that are seen name the replica", function(s)
+    for _, traced in ipairs { false, true } do
+      local seen = {}
+      local function names(scope) seen[R.id()] = scope end
+      local function step() tf.name_scope("foo", names) end
+      if traced then step = tf.function_(step) end
+      tf.name_scope("main", function() s:run(step) end)
+      assert.same({ [0] = "main/foo/", "main/replica_1/foo/" }, seen)
+    end
+  end)
+
+  R.pair(it, pending, "E15 the scope of a replica can be entered again",
+    function(s)
+      local seen = {}
+      local v = s:run(function()
+        return tf.name_scope("foo", function(scope)
+          return tf.name_scope("bar", function()
+            return tf.name_scope(scope, function(again)
+              seen[R.id()] = again
+              return tf.Variable(1.0, { name = "v" })
+            end)
+          end)
+        end)
+      end)
+      assert.same({ [0] = "foo/", "replica_1/foo/" }, seen)
+      assert.same({ "foo/v", "foo/v/replica_1" },
+        { v.values[1].name, v.values[2].name })
+    end)
+
   R.pair(it, pending, "E16 creators of replicas stay with them", function(s)
     local x = s:scope(function()
       return tf.variable_creator_scope(function()

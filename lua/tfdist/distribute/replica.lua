@@ -101,6 +101,7 @@ local function muster(strategy, outer)
     }, Context)
     replica.context, mode.replica = context, context
     own.mode, own.creators, own.name_scope = mode, creators, name_scope
+    own.run_scope = name_scope
     if trace ~= nil then
       own.trace = trace
     end
