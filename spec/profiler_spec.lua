@@ -257,6 +257,17 @@ for _ = 1, 3 do
 end
 ]]
 
+-- A copy between devices, a wait for the result of one, and time of Lua alone.
+local MOVES = [[
+local tf = require "tfdist"
+local x = tf.device("/cpu:0", function() return tf.ones { 512, 512 } end)
+tf.device("/cpu:1", function()
+  assert(tf.reduce_sum(tf.matmul(x, x), 0):totable()[512] == 512 ^ 2)
+end)
+local n = 0
+for i = 1, 1e6 do n = n + i % 3 end
+]]
+
 -- What each worker does tells whose timeline it is: exp or sin.
 local WORKERS = [[
 local tf = require "tfdist"
@@ -299,6 +310,24 @@ describe("tfdist --profile #once", function()
         return e.cat == "collective" end))
       assert.is_not_nil(r.err:find "profile of ")
       assert.is_not_nil(r.err:find "timeline: ")
+    end)
+
+    it(host.name .. " shows transfers, waiting and Lua", function()
+      local r = host_run(host, "--cpu-devices=2", MOVES,
+        "TFDIST_QUEUE=queued ")
+      assert.are.equal(0, r.code, r.err)
+      local by, kinds = {}, {}
+      for _, e in ipairs(r.events) do
+        by[e.name], kinds[e.cat or e.ph] = e, (kinds[e.cat or e.ph] or 0) + 1
+      end
+      assert.are.equal("transfer", by.copy.cat)
+      assert.are.equal("transfer", by["host read"].cat)
+      assert.are.equal("wait", by["wait for /cpu:1"].cat)
+      assert.is_true(kinds.lua > 0)
+      local waiting, share = r.err:match
+        "waiting [%d.]+ ms %((%d+)%%%) Lua [%d.]+ ms %((%d+)%%%)"
+      assert.is_not_nil(waiting, r.err)
+      assert.is_true(tonumber(share) > 0, r.err)
     end)
 
     it(host.name .. " writes it when the script fails or exits", function()
