@@ -91,6 +91,56 @@ describe("input over workers #once", function()
     assert.are_not.equal(orders[1], orders[2])
   end)
 
+  it("lets functions of data that all read draw alike", function()
+    local outs = workers.outputs { program = HEAD .. [[
+      for _ = 1, w do -- out of step
+        tf.random.normal { 3 }
+        tf.random.uniform({}, { seed = 5 })
+      end
+      local function rows(it)
+        local list = {}
+        for x in function() return it:get_next_as_optional() end do
+          if not x:has_value() then break end
+          for _, value in ipairs(s:gather(x:get_value(), 0):totable()) do
+            list[#list + 1] = value
+          end
+        end
+        return ("%.9g"):rep(#list, " "):format(
+          (unpack or table.unpack)(list))
+      end
+      local D = tf.data.Dataset
+      for _, ds in ipairs { D.range(60):filter(function()
+        return tf.random.uniform {}:item() < 0.5
+      end):batch(4), D.range(60):filter(function()
+        return tf.random.uniform({}, { seed = 5 }):item() < 0.5
+      end):batch(4) } do
+        ds = s:experimental_distribute_dataset(ds)
+        local it = ds:iter()
+        it:get_next()
+        local state = it:state()
+        print(rows(it))
+        tf.random.uniform {}
+        local again = ds:iter()
+        again:restore(state)
+        print(rows(again))
+        print(rows(ds:iter()))
+      end
+    ]] }
+    assert.equal(outs[1], outs[2])
+    local each = {}
+    for line in outs[1]:gmatch "[^\n]+" do
+      each[#each + 1] = line
+      local list = numbers(line)
+      for k = 2, #list do assert.is_true(list[k] > list[k - 1], line) end
+      assert.is_true(#list > 10, line)
+    end
+    assert.equal(6, #each)
+    for i = 1, 4, 3 do
+      assert.equal(each[i], each[i + 1])
+      assert.are_not.equal(each[i + 1], each[i + 2])
+    end
+  end)
+
   it("draws for each worker what it reads alone, and shards alike", function()
     local file = os.tmpname()
     os.remove(file)

@@ -131,11 +131,13 @@ function M.draw_for(index)
   return before
 end
 
--- Its seed is the program's next number when it draws for the first time.
+-- Its seed is the program's next number when it draws for the first time, or
+-- what was the next one where it begins.
 local function next_of(own)
   if own.seed == nil then
     local outer = M.enter(nil)
-    own.seed = own.make_seed({ next_call() })
+    local seed = own.make_seed({ next_call() })
+    own.seed = own.from and own.from.seed or seed
     M.enter(outer)
   end
   own.calls = own.calls + 1
@@ -143,9 +145,11 @@ local function next_of(own)
     own.calls + own.worker * CALLS_OF_A_WORKER)
 end
 
--- It counts from where the program was when it began with the key.
+-- It counts from where the program was when it began with the key, or where it
+-- begins.
 local function next_op_call(own, key)
-  own.op_calls[key] = own.op_calls[key] or op_calls[key] or 0
+  local from = own.from and own.from.op_calls or op_calls
+  own.op_calls[key] = own.op_calls[key] or from[key] or 0
   local n = own.op_counts[key] or 0
   own.op_counts[key] = n + 1
   return own.op_calls[key] + n
@@ -265,6 +269,25 @@ function M.sequence(make_seed, drawn, worker_index)
     own.seed, own.op_calls = drawn.seed, copied(drawn.op_calls)
   end
   return own
+end
+
+--- Where the program is now, plain values: a sequence that begins there draws
+--- what one would that draws next.
+function M.position(make_seed)
+  return { op_calls = copied(op_calls), seed = M.aside(function()
+    return make_seed({ next_call() })
+  end) }
+end
+
+--- The sequence, which has drawn nothing, begins at such a position, wherever
+--- the program is by then; nil = where that is.
+--- Errors: ValueError for what M.position cannot have said.
+function M.begin_at(own, position)
+  if position ~= nil and not (text.is_plain(position)
+    and is_counts(position.op_calls) and text.is_int64(position.seed)) then
+    no_state(position)
+  end
+  own.from = position
 end
 
 --- From now on draws come from this sequence, nil = the program's; returns the

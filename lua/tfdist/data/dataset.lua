@@ -507,6 +507,7 @@ function iterator_methods.restore(self, saved)
   check_iterator(self, "restore")
   check_state(self, saved)
   local run = M.new_run(saved.seeds, saved.drawn)
+  random_seed.begin_at(run.sequence, saved.functions)
   run.watch_sizes, run.resized = self.run.watch_sizes, saved.resized or nil
   close_run(self.run)
   self.run = run

@@ -56,6 +56,17 @@ function M.sequence(drawn, share)
     share and not share.functions_below and share.worker)
 end
 
+--- Where sequences of users' functions begin that begin now; nil where none of
+--- these nodes or below has a function.
+function M.here(nodes)
+  for i = 1, #nodes do
+    if nodes[i].fn or M.here(nodes[i].inputs) then
+      return random_seed.position(seed_of)
+    end
+  end
+  return nil
+end
+
 local function note_stages(share, node, is_below)
   share.own[node] = not is_below and share.own[node] ~= false
   if is_below and (node.fn or node.stream) then

@@ -8,6 +8,7 @@ local errors = require "tfdist.base.errors"
 local iterators = require "tfdist.data.iterator"
 local json = require "tfdist.core.json"
 local lists = require "tfdist.base.lists"
+local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
 local nest = require "tfdist.base.nest"
 local reduce = require "tfdist.distribute.reduce"
@@ -91,12 +92,16 @@ local function regroup(plan, packs)
   return element.rebuild(packs[1], out)
 end
 
--- The seeds that all workers draw by: of what all of them read alike, the
--- chief's.
-local function agreed(plan, seeds_here)
-  local own = json.encode(seeds_here)
+-- What all workers draw by, of what all of them read alike: the chief's seeds,
+-- and where its functions' numbers begin. The first is nil where they are equal.
+local function agreed(plan, seeds_here, functions)
+  local own = json.encode { seeds = seeds_here, functions = functions }
   local chiefs = reduce.chiefs_text(plan.strategy, "distributed input", own)
-  return chiefs ~= own and json.decode(chiefs, "distributed input") or nil
+  if chiefs == own then
+    return nil, functions
+  end
+  local said = json.decode(chiefs, "distributed input")
+  return said.seeds, said.functions
 end
 
 local function steps_of(plan, saved)
@@ -109,6 +114,7 @@ local function steps_of(plan, saved)
     source.run = dataset.new_run(saved and saved.seeds[i],
       saved and saved.drawn and saved.drawn[i] or nil, share)
     source.run.watch_sizes = plan.kind == "global"
+    random_seed.begin_at(source.run.sequence, saved and saved.functions)
     sources[i] = source
   end
   local maker = steps.make(plan, sources)
@@ -283,12 +289,13 @@ function M.iterate(plan)
   end
   -- With other policies workers may have pipelines of their own.
   local alike = plan.policy == "DATA" or plan.policy == "HINT"
-  if plan.W > 1 and alike and random > 0 then
-    local others = agreed(plan, self.seeds)
-    if others ~= nil then
-      self.seeds = others
-      self.sources, self.steps = steps_of(plan, { seeds = others })
-    end
+  local functions = plan.W > 1 and alike and seeds.here(plan.nodes) or nil
+  if functions or plan.W > 1 and alike and random > 0 then
+    local others
+    others, self.functions = agreed(plan, self.seeds, functions)
+    self.seeds = others or self.seeds
+    self.sources, self.steps = steps_of(plan, { seeds = self.seeds,
+      functions = self.functions })
   end
   self.ahead = basic.ahead(self.steps, plan.buffer)
   return self
@@ -302,7 +309,7 @@ function iterator_methods.state(self)
     drawn[i] = self.sources[i]:state().drawn or false
   end
   return { version = 1, count = self.count, seeds = self.seeds, drawn = drawn,
-    resized = self.sources[1].run.resized }
+    functions = self.functions, resized = self.sources[1].run.resized }
 end
 
 --- Go where another iterator of an equal data set was at state(); as the
@@ -319,12 +326,12 @@ function iterator_methods.restore(self, saved)
   end
   self:close()
   self.closed, self.done, self.count = false, false, saved.count
-  self.seeds = saved.seeds
+  self.seeds, self.functions = saved.seeds, saved.functions
   self.sources, self.steps = steps_of(self.plan, saved)
   if self.plan.kind == "global" then
     self.sources[1]:restore { version = 1, count = saved.count,
       seeds = saved.seeds[1], drawn = saved.drawn and saved.drawn[1] or nil,
-      resized = saved.resized }
+      functions = saved.functions, resized = saved.resized }
   else
     for _ = 1, saved.count do
       dataset.isolated(self.steps.next)
