@@ -103,6 +103,18 @@ local function fail_with_chief(what, said)
   error(e, 0)
 end
 
+-- What the chief says, on all workers. Its own error, if it has one, is what it
+-- dies of: those that heard of it may have ended before it knows that they did.
+local function hear(strategy, what, said, ok, why)
+  local heard, text = pcall(reduce.chiefs_text, strategy, what, said)
+  if not ok then
+    error(why, 0)
+  elseif not heard then
+    error(text, 0)
+  end
+  return text
+end
+
 --- Call write(), on the chief alone; no worker goes on before it is done.
 --- Errors: those of write on the chief; Aborted with them on the others.
 function M.write(graph, what, write)
@@ -111,11 +123,12 @@ function M.write(graph, what, write)
   if M.is_writer(graph) then
     ok, why = pcall(write)
   end
-  local said = strategy and reduce.chiefs_text(strategy, what,
-    ok and "" or as_text(why)) or ""
-  if not ok then
-    error(why, 0)
-  elseif said ~= "" then
+  if strategy == nil then
+    if not ok then error(why, 0) end
+    return
+  end
+  local said = hear(strategy, what, ok and "" or as_text(why), ok, why)
+  if said ~= "" then
     fail_with_chief(what, said)
   end
 end
@@ -131,10 +144,8 @@ function M.choose(graph, what, choose)
     ok, name = pcall(choose)
     said = ok and (name and "+" .. name or "") or "-" .. as_text(name)
   end
-  said = reduce.chiefs_text(strategy, what, said)
-  if not ok then
-    error(name, 0)
-  elseif said:sub(1, 1) == "-" then
+  said = hear(strategy, what, said, ok, name)
+  if said:sub(1, 1) == "-" then
     fail_with_chief(what, said:sub(2))
   end
   return said ~= "" and said:sub(2) or nil
