@@ -16,7 +16,7 @@ local LOGS = "build/test"
 local LUA_PATH = "LUA_PATH='lua/?.lua;lua/?/init.lua;./?.lua;;'"
 local BUSTED = "/usr/bin/busted --output=plainTerminal"
 -- Seconds. Deadlines end what hangs; a slow machine must meet them too.
-local FILE_DEADLINE = 1200
+local FILE_DEADLINE, LONG_FILE_DEADLINE = 1200, 3600
 local SPECS = "spec"
 -- The specs that say most about memory and threads, for the slow builds.
 local CORE = "spec/ops spec/autograd spec/tensor spec/lua "
@@ -73,12 +73,13 @@ end
 -- `beside`: it may run as the third job.
 local function lua_suite(interpreter, environment, specs, options)
   options = options or {}
-  local each = ("OMP_WAIT_POLICY=passive %s %s timeout -k 5 %d %s %s%s"):format(
-    LUA_PATH, environment, FILE_DEADLINE, interpreter, BUSTED,
-    options.once and "" or " --exclude-tags=once")
   return {
     command = function(name)
       local files = files_of(name, specs or SPECS, options)
+      local each = ("OMP_WAIT_POLICY=passive %s %s timeout -k 5 %d %s %s%s")
+        :format(LUA_PATH, environment,
+          long and LONG_FILE_DEADLINE or FILE_DEADLINE, interpreter, BUSTED,
+          options.once and "" or " --exclude-tags=once")
       return ("for file in %s; do echo \"== $file\"; env %s $file "
         .. "|| echo \"exit status $?\"; done"):format(
           table.concat(files, " "), each)
