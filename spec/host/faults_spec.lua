@@ -213,6 +213,71 @@ for _, host in ipairs(process.hosts) do
       end)
     end
 
+    -- Where a script may be, with what it does there without end; whether it
+    -- takes a second Ctrl-C, and the other's status: 77 for one that sums when
+    -- this script is over. Engines run no hooks in finalizers: a loop that calls
+    -- nothing of the library ends at the second one there, too.
+    local FINALIZER = [[
+      LAST = newproxy and newproxy(true) or setmetatable({}, { __gc = 1 })
+      getmetatable(LAST).__gc = ]]
+    local PLACES = {
+      { "a data set's generator", [[
+        local D, spec = tf.data.Dataset, tf.TensorSpec({}, "float32")
+        for _ in D.from_generator(function() return wait end, {
+          output_signature = spec }):iter() do end]] },
+      { "a coroutine of the script", [[
+        coroutine.wrap(function() coroutine.wrap(wait)() end)()]] },
+      { "a finalizer at the end", FINALIZER .. "wait", other = 77 },
+      { "a finalizer that waits on", FINALIZER .. [[function()
+          while true do pcall(wait) end
+        end]], twice = true },
+      { "a sum that is tried again", [[
+        put("pid", pid())
+        while true do pcall(sum) end]], twice = true },
+    }
+    -- The other one interrupts, and says how long the first one took to end.
+    local INTERRUPTS = [[
+      local raw = require "tfdist.core.raw"
+      local other = take "pid"
+      local began = raw.monotonic()
+      local state
+      signal("INT", other)
+      repeat
+        if TWICE then signal("INT", other .. " 2>/dev/null") end
+        local f = io.open("/proc/" .. other .. "/stat")
+        state = f and f:read "*a":match "%) (%a)" or "X"
+        if f then f:close() end
+      until state == "Z" or state == "X"
+      print(("%.3f"):format(raw.monotonic() - began))
+      while true do sum() end]]
+
+    for _, place in ipairs(PLACES) do
+      it(("ends one that is interrupted %sin %s with 130, soon"):format(
+        place.twice and "twice " or "", place[1]), function()
+        local best, tries = math.huge, 0
+        repeat
+          os.remove(folder .. "/pid")
+          local rs = run(2, ("local TWICE = %s\n"):format(place.twice or false)
+            .. [[
+            local function wait()
+              put("pid", pid())
+              while true do tf.zeros({ 1 }):reshape({}):item() end
+            end
+            if w == 1 then
+              ]] .. place[2] .. [[
+
+            else
+              ]] .. INTERRUPTS .. [[
+
+            end]], "env --default-signal=INT")
+          assert.same({ place.other or 75, 130 }, codes(rs), rs[1].err
+            .. rs[2].err)
+          best, tries = math.min(best, tonumber(rs[1].out)), tries + 1
+        until best < 5 or tries == 3
+        assert.is_true(best < 5, best)
+      end)
+    end
+
     it("has one that is stuck say where its script is", function()
       -- Who has read its words ends it.
       local rs = run(2, [[

@@ -470,6 +470,7 @@ int main(int argc, char **argv) {
   tfd__options options;
   program p = {&options, TFD_EXIT_ERROR};
   lua_State *L = NULL;
+  bool interrupted;
   int code = tfd__options_read(argc, argv, &options);
 
   if (code != TFD_EXIT_OK) return code;
@@ -491,6 +492,10 @@ int main(int argc, char **argv) {
     tfd__groups_abort(last_words);
     tfd__devices_stop();
   }
+  /* Finalizers run then, which Lua lets fail without a word. */
+  interrupted = tfd__signals_seen();
   tfd__state_close(L);
+  if (p.code == TFD_EXIT_OK && !interrupted && tfd__signals_seen())
+    return TFD_EXIT_INTERRUPT;
   return p.code;
 }
