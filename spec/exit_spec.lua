@@ -59,6 +59,29 @@ describe("a process whose devices still work", function()
     end)
   end
 
+  it("ends with 70 where the library is wrong, in C and in Lua #once",
+    function()
+      local folder = files.folder()
+      local name = process.run("ls " .. process.build .. "/plugins")
+        .out:match "tfdist_nccl_%w*%.so" or "tfdist_mpi_openmpi.so"
+      local CASES = { ["has no row"] = 'require "tfdist.base.errors".raise('
+        .. '"Internal", "has no row")' }
+      -- A plug-in under the name of another one.
+      if process.run(("cp %s/plugins/%s %s/tfdist_none_1.so"):format(
+        process.build, name, folder)).code == 0 then
+        CASES["has another name"] = 'require "tfdist.core.raw".world("none", 0)'
+      end
+      for why, code in pairs(CASES) do
+        for _, host in ipairs(process.hosts) do
+          local r = process.run(("TFDIST_PLUGINS=%s %s -e %s"):format(folder,
+            host.path, process.quote(code)))
+          assert.equal(70, r.code, r.err)
+          assert.matches("Internal: .*" .. why, r.err)
+        end
+      end
+      process.run("rm -r " .. folder)
+    end)
+
   it("ends with 130 on Ctrl-C in the middle of a kernel #once", function()
     local ready = files.place()
     for _, host in ipairs(process.hosts) do

@@ -190,6 +190,7 @@ local function make(kind, message, hint, where, replica, level)
     kind = kind, message = message, hint = hint, replica = replica,
     where = where or user_position(level + 1),
     traceback = M.traceback(M.full_traceback and 1 or level + 1),
+    exit_code = kind == "Internal" and M.EXIT_INTERNAL or nil,
   }
   if M.hooks.place then
     local r, w = M.hooks.place(replica)
@@ -223,13 +224,16 @@ function M.raise(kind, message, hint, where, replica, op, argument, bound,
   for line in (note or ""):gmatch "[^\n]+" do
     M.note(e, line)
   end
-  e.op, e.argument, e.bound, e.exit_code = op, argument, bound, exit_code
+  e.op, e.argument, e.bound = op, argument, bound
+  e.exit_code = exit_code or e.exit_code
   e.deferred = where ~= nil or nil
   error(e, 0)
 end
 
 --- Status of a process that was started with what it cannot use.
 M.EXIT_USAGE = 2
+--- Of one that the library itself has failed: every Internal.
+M.EXIT_INTERNAL = 70
 --- Of one that ends because another process of its job has failed.
 M.EXIT_PEER_FAILED = 75
 --- Of one that ends because the processes of its job run apart.
