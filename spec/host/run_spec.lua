@@ -409,18 +409,18 @@ for _, host in ipairs(process.hosts) do
       assert.matches("interrupted", wait_for "worker-0-caught")
     end)
 
-    it("passes SIGTERM on and keeps the status of who saved", function()
-      local pid = start("-n 2", [[
-        put(me)
-        os.execute("trap 'exit 42' TERM; touch " .. FOLDER .. "/shell-" .. me
-          .. "; while :; do sleep 0.05; done")
-        os.exit(42)]])
-      wait_for "shell-worker-0"
-      wait_for "shell-worker-1"
-      os.execute("kill -TERM " .. pid)
-      local code = wait_for "code"
-      assert.is_true(code == "42\n" or code == "143\n", code)
-    end)
+    for code, program in pairs { ["143"] = "put(me) while true do end", ["42"] =
+      [[local tf = require "tfdist"
+        local handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+          r, tf.train.Checkpoint {}, FOLDER .. "/saves")
+        while true do handler:run(put, { me }) end]] } do
+      it("passes SIGTERM on and ends as the tasks do: " .. code, function()
+        local pid = start("-n 2", program)
+        for task = 0, 1 do wait_for("worker-" .. task) end
+        os.execute("kill -TERM " .. pid)
+        assert.equal(code .. "\n", wait_for "code")
+      end)
+    end
 
     it("leaves nobody behind when it is killed itself", function()
       local pid = start("-n 2", [[
