@@ -1,5 +1,6 @@
 -- Workers on two machines: a real Slurm of two nodes, and network namespaces
 -- joined by a cable that can be pulled. As root, with Debian's packages. #once
+local files = require "spec.support.files"
 local process = require "spec.support.process"
 local slurm = require "tfdist.distribute.cluster.slurm"
 
@@ -13,6 +14,49 @@ local resolver = strategy.cluster_resolver
 io.write(("%s %d of %d: %g\n"):format(resolver.task_type, resolver.task_id,
   strategy.extended.num_workers, strategy:reduce("sum", ones):item()))
 ]]
+
+-- The chief's losses; one worker has the same, for the batches are the same.
+local TRAINING = [[
+local tf = require "tfdist"
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+tf.random.set_seed(3)
+local model = strategy:scope(function()
+  local m = tf.keras.Sequential { tf.keras.layers.Dense(8, { activation = "tanh",
+    input_shape = { 5 } }), tf.keras.layers.Dense(1) }
+  m:compile { optimizer = tf.keras.optimizers.SGD(0.05), loss = "mse" }
+  return m
+end)
+local x = tf.random.stateless_normal({ 64, 5 }, { 1, 2 })
+local y = tf.reduce_sum(x * x, { axis = 1, keepdims = true })
+local history = model:fit(x, y, { epochs = 6, batch_size = 16, verbose = 0,
+  shuffle = false })
+if strategy.extended.is_chief then
+  for _, loss in ipairs(history.history.loss) do
+    print(("loss %.9g"):format(loss))
+  end
+end
+]]
+
+local function check_losses(text)
+  local path = process.file(TRAINING, ".lua")
+  local alone = process.run("TFDIST_CPU_DEVICES=1 TFDIST_AUTO_CLUSTER=0 "
+    .. process.hosts[1].path .. " " .. path)
+  os.remove(path)
+  local function losses(from)
+    local list = {}
+    for loss in from:gmatch "loss (%S+)" do
+      list[#list + 1] = tonumber(loss)
+    end
+    return list
+  end
+  local wanted, got = losses(alone.out), losses(text)
+  assert.equal(6, #wanted, alone.err)
+  assert.is_true(wanted[6] < wanted[1])
+  assert.equal(6, #got, text)
+  for i, loss in ipairs(wanted) do
+    assert.is_true(math.abs(got[i] - loss) <= 1e-5 * loss, text)
+  end
+end
 
 local function says(text, part)
   assert.is_truthy(text:find(part, 1, true), text)
@@ -61,6 +105,59 @@ describe("under Slurm #once", function()
       says(r.err, "cluster from Slurm: 3 workers, chief is worker 0; ")
     end)
   end
+
+  it("workers of two nodes train as one does", function()
+    local path, remove = script_of(TRAINING)
+    local r = srun(("srun -N2 -n2 %s %s"):format(process.hosts[1].path, path))
+    remove()
+    assert.equal(0, r.code, r.err)
+    says(r.err, "cluster from Slurm: 2 workers, chief is worker 0; ")
+    check_losses(r.out)
+  end)
+
+  -- The step that they agree on is theirs: both say it, and go on after it.
+  it("workers that scancel asks to end save, and go on in the next step",
+    function()
+      local folder = files.folder()
+      local path, remove = script_of [[
+        local tf = require "tfdist"
+        local dir, last = arg[1], tonumber(arg[2])
+        local s = tf.distribute.MultiWorkerMirroredStrategy()
+        local me = s.extended.worker_index
+        local v = s:scope(function() return tf.Variable(0.0) end)
+        local handler = tf.distribute.experimental.PreemptionCheckpointHandler(
+          s.cluster_resolver, tf.train.Checkpoint { v = v }, dir .. "/saves")
+        local function say(what)
+          io.write(("%d %s %g\n"):format(me, what, v:read_value():item()))
+        end
+        say "from"
+        local n = 0
+        while n ~= last do
+          handler:run(function() v:assign_add(1.0) end)
+          n = n + 1
+          io.open(dir .. "/ready-" .. me, "w"):close()
+        end
+        say "to"]]
+      local start = ("srun -N2 -n2 %s %s %s"):format(process.hosts[1].path, path,
+        folder)
+      local r = srun("sh -c " .. process.quote(([[%s & pid=$!
+        until [ -e %s/ready-0 ] && [ -e %s/ready-1 ]; do
+          kill -0 $pid || break
+          sleep 0.05
+        done
+        scancel -s TERM $(squeue -h -o %%i)
+        wait $pid; echo status $?
+        %s 3; echo status $?]]):format(start, folder, folder, start)))
+      remove()
+      os.execute("rm -r " .. folder)
+      local before, after = r.out:match "^(.-)status 42\n(.*)status 0\n$"
+      assert.is_truthy(before, r.out .. r.err)
+      assert.same({ "0 from 0", "1 from 0" }, lines(before))
+      local from = tonumber(after:match "0 from (%d+)")
+      assert.is_true(from >= 1, r.out)
+      assert.same({ "0 from " .. from, "0 to " .. from + 3, "1 from " .. from,
+        "1 to " .. from + 3 }, lines(after))
+    end)
 
   it("MPI is not started, though Slurm speaks for it", function()
     local path, remove = script_of(WORKERS .. [[
@@ -177,6 +274,13 @@ describe("in network namespaces #once", function()
         says(got[i], ("sums from %d to %d"):format(sum, sum))
       end
     end
+  end)
+
+  it("workers of two machines train as one does", function()
+    local got = run(TRAINING, "TFDIST_SECRET=between-us")
+    assert.equal("0 0", got.codes, got[1] .. got[2])
+    says(got[1], "collectives: TCP")
+    check_losses(got[1])
   end)
 
   it("workers without one are told how to have one", function()
