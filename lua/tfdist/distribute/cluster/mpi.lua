@@ -25,9 +25,11 @@ end
 
 --- Did mpirun start this process together with others? Its word comes before
 --- Slurm's: inside of an allocation it has Slurm start its daemons, whose
---- variables the processes inherit.
+--- variables the processes inherit. PMI_SIZE alone may be srun's own word;
+--- MPICH's mpirun says with it how many processes are on this machine.
 function M.is_mpirun()
   return size_of "OMPI_COMM_WORLD_SIZE" > 1
+    or size_of "PMI_SIZE" > 1 and size_of "MPI_LOCALNRANKS" > 0
 end
 
 --- Did a starter of any kind that MPI knows?
