@@ -1,5 +1,8 @@
 -- Cases O and P of cluster resolvers, and every mistake in TF_CONFIG.
+local cluster = require "tfdist.distribute.cluster"
+local files = require "spec.support.files"
 local json = require "tfdist.core.json"
+local mpi = require "tfdist.distribute.cluster.mpi"
 local process = require "spec.support.process"
 local roles = require "tfdist.distribute.cluster.roles"
 local slurm = require "tfdist.distribute.cluster.slurm"
@@ -299,6 +302,31 @@ describe("TF_CONFIG", function()
     end
   end)
 
+  it("is refused soon, whatever is wrong with it #once", function()
+    local folder, words, n = files.folder(), {}, 0
+    for _, case in ipairs(MISTAKES) do
+      -- Longer ones fit in no environment.
+      if #case[1] < 2 ^ 17 - 16 then
+        n = n + 1
+        files.write(("%s/%d"):format(folder, n), case[1])
+        words[n] = ("export TF_CONFIG=\"$(cat %s/%d)\"; date +%%s%%N; "
+          .. "%s config check; echo $?; date +%%s%%N"):format(folder, n,
+          process.hosts[n % 2 + 1].path)
+      end
+    end
+    local r = process.run(table.concat(words, "\n"))
+    os.execute("rm -r " .. folder)
+    local times = {}
+    for from, code, to in r.out:gmatch "(%d+)\n(%d+)\n(%d+)\n" do
+      times[#times + 1] = (tonumber(to) - tonumber(from)) / 1e9
+      assert.equal("2", code, words[#times])
+    end
+    assert.equal(n, #times, r.out)
+    assert.is_true(n >= 25)
+    table.sort(times)
+    assert.is_true(times[math.ceil(n / 2)] < 0.1, times[math.ceil(n / 2)])
+  end)
+
   it("is shown by config check", function()
     local got = process.run("TF_CONFIG=" .. process.quote(config(
       '"task":{"type":"worker","index":0}')) .. " " .. process.build
@@ -308,6 +336,90 @@ describe("TF_CONFIG", function()
       got.out)
     assert.is_truthy(got.out:find("chief    yes", 1, true), got.out)
   end)
+end)
+
+describe("the cluster that a process finds", function()
+  local OPEN_MPI = { OMPI_COMM_WORLD_SIZE = "4", OMPI_COMM_WORLD_RANK = "3" }
+  local HYDRA = { PMI_SIZE = "4", PMI_RANK = "3", MPI_LOCALNRANKS = "2" }
+  local SRUN_PMI = { PMI_SIZE = "2", PMI_RANK = "1" }
+  local STEP = { SLURM_PROCID = "1", SLURM_STEP_NUM_TASKS = "2",
+    SLURM_STEP_NODELIST = "n[1-2]", SLURM_STEP_TASKS_PER_NODE = "1(x2)" }
+  -- Of sbatch's script, and of a shell under salloc.
+  local BATCH = { SLURM_PROCID = "0", SLURM_STEP_NUM_TASKS = "1",
+    SLURM_STEP_NODELIST = "n1", SLURM_STEP_TASKS_PER_NODE = "1" }
+  local CONFIG = { TF_CONFIG = config '"task":{"type":"worker","index":1}' }
+  local CASES = {
+    { "TF_CONFIG", CONFIG, STEP, OPEN_MPI },
+    { "TF_CONFIG (tfdist run)", CONFIG, STEP, { TFDIST_RESTART = "0" } },
+    { "Slurm", STEP },
+    { "Slurm", STEP, SRUN_PMI }, -- srun --mpi=pmi2
+    { "MPI", STEP, OPEN_MPI }, -- mpirun whose daemons are a step
+    { "MPI", STEP, HYDRA },
+    { "MPI", BATCH, OPEN_MPI }, -- mpirun on the node of sbatch's script
+    { "MPI", BATCH, HYDRA },
+    { "MPI", OPEN_MPI }, { "MPI", HYDRA }, { "MPI", SRUN_PMI },
+    { "alone", BATCH },
+    { "alone", { OMPI_COMM_WORLD_SIZE = "1" } },
+    { "alone", { SLURM_JOB_ID = "7", SLURM_NNODES = "2" } },
+    { "alone", STEP, OPEN_MPI, { TFDIST_AUTO_CLUSTER = "0" } },
+    { "TF_CONFIG", CONFIG, { TFDIST_AUTO_CLUSTER = "0" } },
+  }
+
+  local function all_of(case)
+    local variables = {}
+    for i = 2, #case do
+      for name, value in pairs(case[i]) do
+        variables[name] = value
+      end
+    end
+    return variables
+  end
+
+  it("is the one that TF_CONFIG, mpirun, srun speak of, in this order",
+    function()
+      local of_mpi = mpi.MPIClusterResolver
+      mpi.MPIClusterResolver = function() return "ranks" end
+      local done, why = pcall(function()
+        for i, case in ipairs(CASES) do
+          with_environment(all_of(case), function()
+            local resolver, source = cluster.find()
+            assert.equal(case[1], source or "alone", "case " .. i)
+            assert.equal(case[1] == "MPI", resolver == "ranks")
+            if case[1]:find "TF_CONFIG" or case[1] == "Slurm" then
+              assert.equal(1, resolver.task_id)
+            end
+          end)
+        end
+      end)
+      mpi.MPIClusterResolver = of_mpi
+      if not done then error(why, 0) end
+    end)
+
+  -- Who does not speak is not asked: MPI would look for its own peers.
+  it("is found without MPI where others speak, and not where one is given #once",
+    function()
+      local script = temporary [[
+        local tf = require "tfdist"
+        local C = tf.distribute.cluster_resolver
+        local resolver = C.SimpleClusterResolver(tf.train.ClusterSpec {
+          worker = { "127.0.0.1:7" } }, { task_type = "worker", task_id = 0 })
+        print(require "tfdist.distribute.cluster".find().task_id)
+        print(tf.distribute.MultiWorkerMirroredStrategy {
+          cluster_resolver = resolver }.extended.num_workers)
+        for line in io.lines "/proc/self/maps" do
+          assert(not line:find "libmpi")
+        end]]
+      for _, case in ipairs { CASES[1], CASES[4] } do
+        local words = {}
+        for name, value in pairs(all_of(case)) do
+          words[#words + 1] = name .. "=" .. process.quote(value)
+        end
+        local r = process.run(("env %s %s %s"):format(table.concat(words, " "),
+          process.hosts[1].path, script), nil, 60)
+        assert.equal(0, r.code, r.err)
+        assert.equal("1\n1\n", r.out)
+      end
+    end)
 end)
 
 describe("SimpleClusterResolver", function()

@@ -1,6 +1,7 @@
 -- Workers on two machines: a real Slurm of two nodes, and network namespaces
 -- joined by a cable that can be pulled. As root, with Debian's packages. #once
 local files = require "spec.support.files"
+local mpi = require "spec.support.mpi"
 local process = require "spec.support.process"
 local slurm = require "tfdist.distribute.cluster.slurm"
 
@@ -170,6 +171,24 @@ describe("under Slurm #once", function()
     assert.equal(0, r.code, r.err)
     assert.same({ "worker 0 of 2: 2", "worker 1 of 2: 2" }, lines(r.out))
   end)
+
+  -- The daemons of mpirun are tasks of a step, one on each node: what starts
+  -- under them has their variables, which speak of two.
+  for _, name in ipairs(mpi.all) do
+    it("mpirun's word comes first in an allocation (" .. name .. ")", function()
+      local path, remove = script_of(WORKERS
+        .. 'io.write("step of ", os.getenv "SLURM_STEP_NUM_TASKS", "\\n")')
+      local r = srun(("env OMPI_MCA_btl=self,tcp OMPI_MCA_btl_tcp_if_include=lo "
+        .. "salloc -N2 -n4 %s -n 4 %s %s"):format(mpi.starters[name],
+        process.hosts[1].path, path))
+      remove()
+      assert.equal(0, r.code, r.err)
+      assert.same({ "step of 2", "step of 2", "step of 2", "step of 2",
+        "worker 0 of 4: 4", "worker 1 of 4: 4", "worker 2 of 4: 4",
+        "worker 3 of 4: 4" }, lines(r.out))
+      says(r.err, "cluster from MPI: 4 workers, chief is worker 0; ")
+    end)
+  end
 
   it("a script's error ends the step, with its cause", function()
     local path, remove = script_of [[

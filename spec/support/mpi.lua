@@ -10,6 +10,9 @@ local STARTERS = {
   mpich = "mpirun.mpich",
 }
 
+--- The command that starts processes, by the name of its MPI.
+M.starters = STARTERS
+
 --- Those that can be used here: a list of names.
 M.all = {}
 for _, name in ipairs { "openmpi", "mpich" } do
