@@ -192,10 +192,14 @@ static int one_of_a_host_dies(int process, int processes, int local) {
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
   for (i = 0; i < 4 && rc == TFD_OK; i++) {
-    if (process == 2 && i == 3) (void)kill(getpid(), SIGKILL);
+    if (process == 2 && i == 3) {
+      mark_moment();
+      (void)kill(getpid(), SIGKILL);
+    }
     rc = sum_ones(&w, 100000, 60);
   }
   CHECK(rc == TFD_ABORTED);
+  CHECK(ran_since_mark() < DEATH_S);
   CHECK(strstr(tfd_error_message(), "process 2 of 4 is gone") != NULL);
   tfd__release(w.group);
   return 0;
@@ -212,6 +216,25 @@ static void a_death_in_one_host_fails_all(void **state) {
   }
 }
 
+/* Three processes are two on the second host, the first one alone; two have a
+** host each. */
+static void place_on_two_hosts(void) {
+  static const layout one_and_two = {{1, 2}};
+
+  place(&one_and_two);
+}
+
+static void a_fault_of_one_process_fails_all(void **state) {
+  static const ordered_fault cases[] = {
+      CHUNK_FAULTS,
+      {"net.send=econnreset@6@rank1", "process", 0, 100000},
+      {"net.receive=flip@6@rank1", "process", 0, 100000},
+  };
+
+  (void)state;
+  run_faults(cases, sizeof cases / sizeof *cases);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_case),
@@ -223,9 +246,12 @@ int main(void) {
       cmocka_unit_test(calls_that_go_other_ways_are_told),
       cmocka_unit_test(a_death_in_one_host_fails_all),
       FAULT_TESTS,
+      cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
+      cmocka_unit_test(a_fault_of_one_process_fails_all),
   };
 
   configure("2", "queued");
   tested = "hierarchical";
+  place_them = place_on_two_hosts;
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -7,6 +7,7 @@
 
 #include <signal.h>
 #include <sys/wait.h>
+#include <time.h>
 
 #include "base/failpoint.h"
 #include "comm/comm.h"
@@ -19,11 +20,16 @@ static const char *tested;
 /* Of 64 MB, which TFD_LONG brings, ThreadSanitizer looks at each byte. */
 enum { LONGEST_S = 300, LONGEST_LONG_S = 900, AT_ONCE_S = 10 };
 
-/* For processes that are about to start. */
+/* What it may take all to hear of a death. */
+enum { DEATH_S = 2 };
+
+/* For processes that are about to start, as the spec has them lie. */
 static inline void make_addresses(void) {
   make_addresses_of((int)getpid());
   begin_scene();
 }
+
+static void (*place_them)(void) = make_addresses;
 
 static inline tfd__network network_of(int process, int processes) {
   return (tfd__network){.process = process,
@@ -102,7 +108,7 @@ static inline void run_but(body fn, int processes, int local, int other,
 }
 
 static inline void run_all(body fn, int processes, int local) {
-  make_addresses();
+  place_them();
   run_but(fn, processes, local, -1, 0);
 }
 
@@ -262,7 +268,7 @@ static inline int one_dies(int process, int processes, int local) {
     rc = sum_ones(&w, 100000, 60);
   }
   CHECK(rc == TFD_ABORTED);
-  CHECK(ran_since_mark() < AT_ONCE_S);
+  CHECK(ran_since_mark() < DEATH_S);
   CHECK(strstr(tfd_error_message(), "process 1 of 3 is gone") != NULL);
   CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED); /* it stays failed */
   tfd__release(w.group);
@@ -271,43 +277,123 @@ static inline int one_dies(int process, int processes, int local) {
 
 static inline void a_process_that_dies_fails_the_others(void **state) {
   (void)state;
-  make_addresses();
+  place_them();
   run_but(one_dies, 3, 1, 1, 128 + SIGKILL);
 }
 
-/* Process 1 is stopped; silence is noticed. */
-static inline int one_hangs(int process, int processes, int local) {
+/* To the spec: this process is at work. */
+static int ready_end;
+
+static inline uint64_t random_of(uint64_t *x) {
+  *x = *x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return *x >> 33;
+}
+
+static inline int until_it_fails(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
   world w = {0};
+  uint64_t x = 1; /* all have the same sizes */
+  char byte = 0;
+  int rc = TFD_OK;
 
-  n.beat_timeout = 2;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  CHECK(write(ready_end, &byte, 1) == 1);
+  while (rc == TFD_OK) {
+    rc = sum_ones(&w, (int64_t)1 << random_of(&x) % 20, 60);
+  }
+  CHECK(ran_since_mark() < DEATH_S);
+  CHECK(rc == TFD_ABORTED);
+  CHECK(strstr(tfd_error_message(), "is gone") != NULL);
+  tfd__release(w.group);
+  CHECK(ran_since_mark() < DEATH_S); /* when the system ends it is its own */
+  return 0;
+}
+
+/* One of three is killed at a moment of its own. */
+static inline void one_death(uint64_t *x) {
+  struct timespec pause = {.tv_nsec = (long)(random_of(x) % 30000000)};
+  int victim = (int)(random_of(x) % 3);
+  pid_t children[3];
+  int ends[2];
+  char bytes[3];
+  int i;
+
+  place_them();
+  assert_int_equal(0, pipe(ends));
+  ready_end = ends[1];
+  for (i = 0; i < 3; i++) children[i] = start(until_it_fails, i, 3, 1);
+  (void)close(ends[1]);
+  for (i = 0; i < 3; i++) assert_int_equal(1, read(ends[0], bytes, 1));
+  (void)nanosleep(&pause, NULL);
+  mark_moment();
+  assert_int_equal(0, kill(children[victim], SIGKILL));
+  for (i = 0; i < 3; i++) {
+    assert_int_equal(i == victim ? 128 + SIGKILL : 0, status_of(children[i]));
+  }
+  (void)close(ends[0]);
+}
+
+/* So many, or fifty with TFD_LONG. */
+static inline void many_deaths(int few) {
+  uint64_t seed = (uint64_t)tfd__now_ns();
+  uint64_t x = seed;
+  int n = getenv("TFD_LONG") == NULL ? few : 50;
+  int i;
+
+  print_message("seed %llu\n", (unsigned long long)seed);
+  for (i = 0; i < n; i++) one_death(&x);
+}
+
+/* Process 1 is stopped; silence is noticed when patience is at its end, of which
+** up to a second had gone by when it was stopped. */
+static double patience = 2; /* 0 = the default */
+
+static inline int one_hangs(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  double bears = patience > 0 ? patience : 10;
+  world w = {0};
+
+  n.beat_timeout = patience;
   CHECK(open_world(&n, local, &w) == TFD_OK);
   if (process == 1) {
+    mark_moment();
     (void)kill(getpid(), SIGSTOP);
     /* What process 0 gave may have come before it went on. */
     if (sum_ones(&w, 1000, 60) == TFD_OK) (void)sum_ones(&w, 1000, 60);
   }
   CHECK(sum_ones(&w, 1000, 60) == TFD_ABORTED);
   if (process == 0) {
-    CHECK(strstr(tfd_error_message(), "has not been heard of for 2.") != NULL);
+    char text[64];
+
+    CHECK(ran_since_mark() > bears - 1.1);
+    CHECK(ran_since_mark() < bears + 2);
+    (void)snprintf(text, sizeof text, "has not been heard of for %.0f.", bears);
+    CHECK(strstr(tfd_error_message(), text) != NULL);
   }
   tfd__release(w.group);
   return 0;
 }
 
-static inline void a_process_that_hangs_fails_the_others(void **state) {
+static inline void one_hang(double seconds) {
   pid_t children[2];
   int status = 0;
   int i;
 
-  (void)state;
-  make_addresses();
+  patience = seconds;
+  place_them();
   for (i = 0; i < 2; i++) children[i] = start(one_hangs, i, 2, 1);
   assert_int_equal(0, status_of(children[0]));
   assert_int_equal(children[1], waitpid(children[1], &status, WUNTRACED));
   assert_true(WIFSTOPPED(status));
   (void)kill(children[1], SIGCONT); /* it finds that the others have gone on */
   assert_int_equal(0, status_of(children[1]));
+}
+
+static inline void a_process_that_hangs_fails_the_others(void **state) {
+  (void)state;
+  one_hang(2);
+  if (getenv("TFD_LONG") != NULL) one_hang(0);
 }
 
 /* Sums until it is enough, as process 0 sees it: the others are told by a
@@ -345,7 +431,7 @@ static inline void processes_stopped_together_go_on(void **state) {
   int i;
 
   (void)state;
-  make_addresses();
+  place_them();
   for (i = 0; i < 3; i++) {
     children[i] = start(they_go_on, i, 3, 1);
     assert_int_equal(0, setpgid(children[i], children[0]));
@@ -516,7 +602,7 @@ static inline void run_faults(const ordered_fault *cases, size_t n) {
   size_t k;
 
   for (k = 0; k < n; k++) {
-    make_addresses();
+    place_them();
     ordered = cases[k];
     if (count_bad(with_fault, 3, 1, 1, ordered.code) > 0) {
       fail_msg("%s", ordered.order);
@@ -533,6 +619,12 @@ static inline void run_faults(const ordered_fault *cases, size_t n) {
       {"allreduce.chunk=enomem@4@rank1", "process 1", 0, 100000}, {          \
     "allreduce.chunk=enomem@4@rank1", "process 1", 0, 10                     \
   }
+
+static inline void
+a_death_at_any_moment_fails_all_within_two_seconds(void **state) {
+  (void)state;
+  many_deaths(3);
+}
 
 /* For a list of tests. */
 #define FAULT_TESTS                                              \

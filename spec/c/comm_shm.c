@@ -23,11 +23,6 @@ static void every_case(void **state) {
 
 /* --- few bytes ------------------------------------------------------------ */
 
-static uint64_t random_of(uint64_t *x) {
-  *x = *x * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-  return *x >> 33;
-}
-
 /* One all_reduce of n numbers process + 1 + turn, at once or by a ticket. */
 static int one_small_sum(const world *w, int process, int64_t n, int turn,
                          bool by_ticket) {
@@ -353,52 +348,7 @@ static void tickets_are_waited_for_in_any_order(void **state) {
   run_all(several_under_way, 3, 2);
 }
 
-/* --- deaths --------------------------------------------------------------- */
-
-static int ready_end; /* to the spec: this process is at work */
-
-static int until_it_fails(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-  uint64_t x = 1; /* all have the same sizes */
-  char byte = 0;
-  int rc = TFD_OK;
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
-  CHECK(write(ready_end, &byte, 1) == 1);
-  while (rc == TFD_OK) {
-    rc = sum_ones(&w, (int64_t)1 << random_of(&x) % 20, 60);
-  }
-  CHECK(rc == TFD_ABORTED);
-  CHECK(strstr(tfd_error_message(), "is gone") != NULL);
-  tfd__release(w.group);
-  CHECK(ran_since_mark() < 2); /* when the system ends processes is its own */
-  return 0;
-}
-
-static void one_death(uint64_t *x) {
-  struct timespec pause = {.tv_nsec = (long)(random_of(x) % 30000000)};
-  int victim = (int)(random_of(x) % 3);
-  pid_t children[3];
-  int ends[2];
-  char bytes[3];
-  int i;
-
-  make_addresses();
-  assert_int_equal(0, pipe(ends));
-  ready_end = ends[1];
-  for (i = 0; i < 3; i++) children[i] = start(until_it_fails, i, 3, 1);
-  (void)close(ends[1]);
-  for (i = 0; i < 3; i++) assert_int_equal(1, read(ends[0], bytes, 1));
-  (void)nanosleep(&pause, NULL);
-  mark_moment();
-  assert_int_equal(0, kill(children[victim], SIGKILL));
-  for (i = 0; i < 3; i++) {
-    assert_int_equal(i == victim ? 128 + SIGKILL : 0, status_of(children[i]));
-  }
-  (void)close(ends[0]);
-}
+/* --- what stays ----------------------------------------------------------- */
 
 static int entries_of(const char *path) {
   DIR *d = opendir(path);
@@ -422,18 +372,11 @@ static bool is_in_dev_shm(void) {
   return found;
 }
 
-static void a_death_at_any_moment_fails_all_within_two_seconds(void **state) {
-  uint64_t seed = (uint64_t)tfd__now_ns();
-  uint64_t x = seed;
-  int i;
-
+static void deaths_at_any_moment_leave_nothing(void **state) {
   (void)state;
-  print_message("seed %llu\n", (unsigned long long)seed);
-  for (i = 0; i < 12; i++) one_death(&x);
+  many_deaths(12);
   assert_false(is_in_dev_shm());
 }
-
-/* --- what stays ----------------------------------------------------------- */
 
 static int opened_twice(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
@@ -615,7 +558,7 @@ int main(void) {
       cmocka_unit_test(packs_are_reduced_where_they_are_wanted),
       cmocka_unit_test(tickets_are_waited_for_in_any_order),
       FAULT_TESTS,
-      cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
+      cmocka_unit_test(deaths_at_any_moment_leave_nothing),
       cmocka_unit_test(no_descriptor_stays),
       cmocka_unit_test(signals_do_not_end_an_opening),
       cmocka_unit_test(an_interrupt_ends_the_hand_out),

@@ -76,6 +76,15 @@ static void collectives_are_waited_for_in_any_order(void **state) {
   run_all(orders_differ, 3, 1);
 }
 
+/* --- deaths --------------------------------------------------------------- */
+
+static void a_death_in_a_ring_fails_all_within_two_seconds(void **state) {
+  (void)state;
+  tested = "ring";
+  many_deaths(3);
+  tested = "tcp";
+}
+
 /* --- ordered faults ------------------------------------------------------- */
 
 static void a_fault_of_one_process_fails_all(void **state) {
@@ -254,6 +263,8 @@ int main(void) {
       cmocka_unit_test(long_values_of_every_kind),
       cmocka_unit_test(collectives_are_waited_for_in_any_order),
       FAULT_TESTS,
+      cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
+      cmocka_unit_test(a_death_in_a_ring_fails_all_within_two_seconds),
       cmocka_unit_test(a_fault_of_one_process_fails_all),
       cmocka_unit_test(an_abort_finds_room_behind_a_beat),
       cmocka_unit_test(calls_after_leaving_say_so),
