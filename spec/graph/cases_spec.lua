@@ -7,9 +7,7 @@ local traces = require "spec.support.traces"
 
 local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 local bits, same, seeded = traces.bits, traces.same_bits, traces.seeded
-
-local FLOAT = { float16 = true, bfloat16 = true, float32 = true,
-                float64 = true }
+local call, gradients, inputs = traces.call, traces.case_gradients, traces.inputs
 
 -- Every second element of a copy of twice the length; axes of rank 2 and more
 -- in reverse order in memory.
@@ -25,21 +23,8 @@ local function gappy(t)
     perm)
 end
 
-local function inputs(case, dtype, make)
-  local out = {}
-  for i, spec in ipairs(case.inputs) do
-    local t = traces.input(spec, i - 1, dtype)
-    out[i] = make and make(t) or t
-  end
-  return out
-end
-
-local function call(case, args)
-  return { case.fn(tf, unpack(args, 1, #case.inputs)) }
-end
-
 local function check_values(case, dtype, make)
-  local args = inputs(case, dtype, make)
+  local args = inputs(case, 0, dtype, make)
   local label = case.name .. " " .. dtype
   local want = bits(seeded(call, case, args))
   local f = tf.function_(function(...) return call(case, { ... }) end)
@@ -50,38 +35,8 @@ local function check_values(case, dtype, make)
   assert.are.equal(1, f:experimental_get_tracing_count(), label)
 end
 
-local function differentiated(case)
-  local list = {}
-  for i, spec in ipairs(case.inputs) do
-    local float = spec.dtype == nil and spec.kind ~= "boolean"
-      or FLOAT[spec.dtype]
-    if float and case.grad == true then list[#list + 1] = i end
-  end
-  if type(case.grad) == "table" then
-    for _, i in ipairs(case.grad) do list[#list + 1] = i + 1 end
-  end
-  return list
-end
-
--- Gradients of all floating-point results; absent ones are left out.
-local function gradients(case, fn, args)
-  local sources = {}
-  for i, which in ipairs(differentiated(case)) do sources[i] = args[which] end
-  local targets = {}
-  local tape = tf.GradientTape(function(t)
-    t:watch(sources)
-    for _, out in ipairs(fn(unpack(args, 1, #case.inputs))) do
-      if FLOAT[out.dtype] then targets[#targets + 1] = out end
-    end
-  end)
-  local got = tape:gradient(targets, sources)
-  local out = {}
-  for i = 1, #sources do out[#out + 1] = got[i] end
-  return out
-end
-
 local function check_gradients(case, dtype)
-  local args = inputs(case, dtype)
+  local args = inputs(case, 0, dtype)
   local function plain(...) return call(case, { ... }) end
   local want = bits(seeded(gradients, case, plain, args))
   local inside = tf.function_(function(...)
@@ -99,7 +54,7 @@ for _, family in ipairs(cases.families) do
     for _, case in ipairs(cases.load(family)) do
       if cases.NOT_TRACED[case.name] then
         it(case.name .. " says that it needs values", function()
-          local args = inputs(case, case.dtypes[1])
+          local args = inputs(case, 0, case.dtypes[1])
           local ok, e = pcall(tf.function_(function(...)
             return call(case, { ... })
           end), unpack(args, 1, #case.inputs))
