@@ -107,13 +107,6 @@ local ON_SLOW = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
 local FIRST_ON_SLOW = "spec/distribute/all_reduce_spec.lua "
   .. "spec/distribute/failure_spec.lua spec/tensor/variable_spec.lua"
 
-local UNFUSED = {}
-for name in ("flow rows function data tensor_array host_function strategies "
-  .. "reference open_sizes cases"):gmatch "%S+" do
-  UNFUSED[#UNFUSED + 1] = ("spec/graph/%s_spec.lua"):format(name)
-end
-UNFUSED = table.concat(UNFUSED, " ")
-
 local function slow(interpreter, environment, folder, share, always)
   return lua_suite(interpreter .. " -l spec.support.on_device",
     ("%s %s TFDIST_SPEC_TYPE=SLOW TFDIST_PLUGINS=%s/spec/slow"):format(
@@ -209,8 +202,9 @@ local suites = {
   { "asan-dist", lua_suite("build/asan/tfdist", ASAN .. " " .. FIVE
                            .. " TFDIST_QUEUE=queued", "spec/distribute") },
   -- What the others run in groups, call by call.
-  { "unfused", lua_suite("lua5.4", PLAIN54 .. " " .. TWO .. " TFDIST_FUSION=0",
-                         UNFUSED, { beside = true }) },
+  { "unfused", lua_suite("build/tfdist-luajit", FIVE .. " TFDIST_QUEUE=queued "
+                         .. "TFDIST_FUSION=0", "spec/graph",
+                         { beside = true }) },
   -- What the others run as graphs, op by op.
   { "eager", lua_suite("lua5.4 -l spec.support.eagerly", PLAIN54,
                        "spec/keras", { beside = true }) },
