@@ -1,7 +1,9 @@
 --- Every block of README.md runs: `lua` blocks on both hosts, `sh` blocks in
---- a shell with the documented folder layout. A `c` block is part of a program:
+--- a shell with the documented folder layout, those of `sh srun` under a Slurm of
+--- two nodes and those of `sh mpirun` where MPI is. A `c` block is part of a program:
 --- it compiles.
 
+local mpi = require "spec.support.mpi"
 local process = require "spec.support.process"
 
 local DEADLINE = 1200 -- seconds; some blocks train for an epoch
@@ -25,6 +27,20 @@ void block(tfd_device *const *devices, tfd_object *start, tfd_tensor *batch,
   int replica, n;
 %s}
 ]]
+
+-- What blocks are run by that others start, and why they cannot be.
+local STARTERS = {
+  ["sh srun"] = { by = "spec/support/slurm.sh sh", who = "Slurm",
+    lacks = function()
+      local r = process.run "spec/support/slurm.sh true"
+      return r.code ~= 0 and "no Slurm on this machine: " .. r.err
+    end },
+  ["sh mpirun"] = { by = "env OMPI_ALLOW_RUN_AS_ROOT=1 "
+    .. "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 sh",
+    who = "MPI", lacks = function()
+      return mpi.all[1] == nil and mpi.why
+    end },
+}
 
 local function blocks()
   local list, line = {}, 0
@@ -79,6 +95,25 @@ describe("README.md #once", function()
         os.remove(path)
         assert.equal(0, r.code, r.out .. r.err)
       end)
+    elseif STARTERS[block.language] then
+      it(where .. " runs where processes are started: " .. block.language,
+        function()
+          local starter = STARTERS[block.language]
+          local why = starter.lacks()
+          if why then
+            pending(why)
+            return
+          end
+          local path = process.file("set -e\n" .. block.text, ".sh")
+          local r = process.run(("PATH=\"$PWD/build:$PATH\" %s %s"):format(
+            starter.by, path), nil, DEADLINE)
+          os.remove(path)
+          assert.equal(0, r.code, r.err)
+          assert.is_truthy(r.err:find("cluster from " .. starter.who
+            .. ": 2 workers", 1, true), r.err)
+          assert.is_truthy(r.out:find("I am worker 1 of 2 workers", 1, true),
+            r.out)
+        end)
     elseif block.language == "c" then
       it(where .. " compiles", function()
         local r = process.run("gcc -std=c11 -Wall -Wextra -Werror -Isrc "
@@ -92,7 +127,8 @@ describe("README.md #once", function()
     function()
       local seen = {}
       for _, block in ipairs(blocks()) do seen[block.language] = true end
-      assert.same({ lua = true, sh = true, c = true, text = true }, seen)
+      assert.same({ lua = true, sh = true, c = true, text = true,
+        ["sh srun"] = true, ["sh mpirun"] = true }, seen)
       assert.is_string(blocks()[1].prints)
     end)
 end)
