@@ -290,13 +290,19 @@ $(BUILD)/bench/%: scripts/bench/%.c $(BUILD)/libtfdist.a
 	$(Q)$(CC) $(BASE_FLAGS) -MF $@.d $(OPT) $(filter %.c,$^) -o $@ \
 	  $(BUILD)/libtfdist.a $(LIBS)
 
-# A peer: left out where there is no MPI.
+# Peers: left out where there is no MPI.
 $(BUILD)/bench/mpi: scripts/bench/mpi.c
 	@mkdir -p $(@D)
 	$(call say,LINK,$@)
 	$(Q)OMPI_CC='$(CC)' mpicc -std=gnu11 $(WARN) $(OPT) $< -o $@
 
-MPI_BIN := $(if $(shell command -v mpicc),$(BUILD)/bench/mpi)
+$(BUILD)/bench/mpich: scripts/bench/mpi.c
+	@mkdir -p $(@D)
+	$(call say,LINK,$@)
+	$(Q)MPICH_CC='$(CC)' mpicc.mpich -std=gnu11 $(WARN) $(OPT) $< -o $@
+
+MPI_BIN := $(if $(shell command -v mpicc),$(BUILD)/bench/mpi) \
+  $(if $(shell command -v mpicc.mpich),$(BUILD)/bench/mpich)
 
 # ONLY=dispatch,gemm runs these alone, SHORT=1 measures less often.
 bench-programs: $(BENCH_BIN) $(MPI_BIN)

@@ -23,7 +23,8 @@
 #include "comm/comm.h"
 #include "pin.h"
 
-enum { WARM = 3, MOST = 16, TURNS = 400, LONG_TURNS = 21 };
+/* Seconds of a wait that say nothing: while others are asked all are stopped. */
+enum { WARM = 3, MOST = 16, TURNS = 400, LONG_TURNS = 21, QUIET = 86400 };
 
 static void check(int rc) {
   if (rc == TFD_OK) return;
@@ -128,7 +129,8 @@ static tfd__group *join(const char *provider, int process, int processes,
                               .local = 1,
                               .base = process,
                               .size = processes,
-                              .network = &network};
+                              .network = &network,
+                              .stall = QUIET};
   tfd__group *g = NULL;
 
   /* Two hosts, for the provider that goes by hosts. */

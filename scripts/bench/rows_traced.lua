@@ -53,6 +53,8 @@ local function lines(bench, network, rounds)
   end
   dist.alone(bench, "  trace", rounds, "trace",
     network.trace and { at_most = network.trace, unit = "s" } or nil)
+  dist.alone(bench, "  trace and passes", rounds, "passes",
+    network.trace and { at_most = network.trace, unit = "s" } or nil)
   dist.alone(bench, "  program and the first touch of its memory", rounds,
     "first")
   for _, entry in ipairs(FIRST) do
@@ -72,6 +74,7 @@ local function traced(bench)
       { "traced", mine, "traced " .. name }, { "eager", mine, "plain " .. name },
       { "apart", apart, "traced " .. name }, { "trace", mine, "trace " .. name },
       { "first", mine, "first " .. name },
+      { "passes", mine, "trace_passes " .. name },
       { "floor", not network.unwritten and hand, "step " .. name .. " 1" },
       { "tf", tf, "step " .. name }, { "xla", tf, "xla " .. name },
       { "jax", jax, "step " .. name },

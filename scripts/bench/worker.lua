@@ -1,9 +1,11 @@
 --- Programs that answer requests: a line in, a line of numbers out. While one
 --- is asked, all others are stopped (SIGSTOP), with what they started: threads
---- that spin or wait by polling cost it nothing.
+--- that spin or wait by polling cost it nothing. Who waited for one that was
+--- stopped has nothing to say about it.
 local M = {}
 
 local prefix = ""
+local QUIET = "env TFDIST_STALL_WARN=86400 "
 
 local live = {} -- the workers that were started and not ended
 local answering -- the one that is not stopped, once one was asked
@@ -70,8 +72,8 @@ function M.start(command, free)
   if not os.execute("mkfifo " .. fifo) then
     return nil, "cannot make a named pipe in /tmp"
   end
-  local out = io.popen(("echo $$; exec %stimeout 3600 %s < %s"):format(
-    free and "env " or prefix, command, fifo), "r")
+  local out = io.popen(("echo $$; exec %s%stimeout 3600 %s < %s")
+    :format(QUIET, free and "" or prefix, command, fifo), "r")
   local inp = io.open(fifo, "w") -- waits until the shell has opened it
   os.remove(fifo)
   local pid = out and out:read "*l"
