@@ -88,6 +88,24 @@ describe("flight records #once", function()
       end)
     end)
 
+    it("outlive a crash, and the run names who crashed (" .. host.name .. ")",
+      function()
+        files.in_folder(function(folder)
+          local script = process.file(program_of
+            "for i = 1, 50 do SUM(4000) end", ".lua")
+          local r = process.run(("TFDIST_FAILPOINTS=allreduce.chunk=crash@9@rank1 "
+            .. "%s run -n 2 --log-dir=%s %s"):format(host.path, folder, script))
+          os.remove(script)
+          assert.equal(139, r.code, r.err)
+          has(r.err, "\ntfdist run: worker 1 failed first %(signal 11, SIGSEGV, "
+            .. "[^\n]*\n[^\n]* worker 1 [^\n]*\ntfdist: SIGSEGV, [^\n]*\n  lua ")
+          r = flight(host, folder)
+          has(r.out, "process 1 of 2 %(pid %d+ on [^)]+%)\n  collective %d+, "
+            .. "all_reduce sum of float32%[4000%] at [^\n]*, not ended\n")
+          has(r.out, "at collective %d+:\n  process 0 calls all_reduce")
+        end)
+      end)
+
     it("lie beside the logs of a run (" .. host.name .. ")", function()
       files.in_folder(function(folder)
         local script = process.file(program_of "SUM(2 + w)", ".lua")

@@ -65,13 +65,20 @@ function Log:report()
   return { at = tonumber(at), code = tonumber(code), text = text }
 end
 
---- The last lines of its stderr.
+--- The last lines of its stderr; of a crash the first, which say what it was and
+--- where the script was.
 function Log:tail()
   local lines = {}
   for line in (self.last:gsub("\n+$", "") .. "\n"):gmatch "([^\n]*)\n" do
     lines[#lines + 1] = line:gsub("\r+$", ""):match "[^\r]*$"
   end
-  return table.concat(lines, "\n", math.max(1, #lines - SHOWN + 1))
+  local first = math.max(1, #lines - SHOWN + 1)
+  for i, line in ipairs(lines) do
+    if line:find "^tfdist: SIG%u+, " then
+      first = i
+    end
+  end
+  return table.concat(lines, "\n", first, math.min(#lines, first + SHOWN - 1))
 end
 
 -- Folder ----------------------------------------------------------------------
