@@ -386,6 +386,35 @@ describe("MultiWorkerMirroredStrategy #once", function()
     assert.is_nil(rs[1].err:find("another script", 1, true))
   end)
 
+  -- One build has both hosts, whose numbers are the library's.
+  it("runs one script on both hosts, and draws by the chief's seed", function()
+    local function bits(of, seed)
+      local rs = workers.run { host = "sh -c 'exec $HOST \"$@\"' -",
+        each = function(i) return "HOST=" .. process.hosts[of[i + 1]].path end,
+        arguments = function() return seed or 5 end, program = HEAD .. [[
+          tf.random.set_seed(w == 0 and 5 or tonumber(arg[1]))
+          local m = s:scope(function()
+            local m = tf.keras.Sequential { tf.keras.layers.Dense(2) }
+            m:compile { optimizer = tf.keras.optimizers.SGD(0.1), loss = "mse" }
+            return m
+          end)
+          local x = tf.reshape(tf.range(16, { dtype = "float32" }) / 7, { 8, 2 })
+          local loss = m:fit(tf.data.Dataset.from_tensor_slices { x, x }
+            :shuffle(8):map(function(a) return a, a * 0.5 end):batch(4), {
+            epochs = 3, verbose = 0 }).history.loss
+          for i = 1, 3 do io.write(("%.17g "):format(loss[i])) end
+          local v = m.variables[1]:read_value():reshape { -1 }:totable()
+          for i = 1, 4 do io.write(("%.17g "):format(v[i])) end]] }
+      for i = 1, 2 do assert.equal(0, rs[i].code, rs[i].err) end
+      assert.equal(rs[1].out, rs[2].out)
+      return rs[1].out
+    end
+    local alike = bits { 1, 1 }
+    assert.equal(alike, bits { 1, 2 })
+    assert.equal(alike, bits { 2, 1 })
+    assert.equal(alike, bits({ 1, 1 }, 9))
+  end)
+
   it("takes no secret that others can read", function()
     local path = process.file "a secret\n"
     for mode, code in pairs { ["644"] = 2, ["600"] = 0 } do
