@@ -282,6 +282,8 @@ typedef struct tfd__update {
   int reals_n;
   const char *what;    /* of sums in buckets, in messages; NULL = it has none */
   tfd__buckets *begun; /* these; NULL = none */
+  void **room_p;       /* memory of one call after the other, which `make` finds
+                       ** or leaves and the owner frees; NULL = none is kept */
   int (*make)(const struct tfd__update *u);
 } tfd__update;
 

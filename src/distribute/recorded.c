@@ -16,6 +16,7 @@ typedef struct recorded {
   tfd__update u;           /* its lists are those below; without gradients */
   form *forms;             /* of the gradients */
   tfd_object **grads;      /* of a call */
+  void *room;              /* for the lists of one call after the other */
   tfd__bucket_plan plan;   /* of sums that begin before all gradients are there;
                            ** empty = there are none */
   int *part_of;            /* of each of the joint's inputs */
@@ -32,6 +33,7 @@ static void recorded_destroy(void *self) {
   tfd__free(r->part_of);
   tfd__free(r->forms);
   tfd__free(r->grads);
+  tfd__free(r->room);
   tfd__free(r);
 }
 
@@ -160,6 +162,7 @@ static int new_step(const tfd__update *u, const char *name, recorded **r_p) {
   r->joint.run = run_recorded;
   r->u = *u;
   r->u.targets_n = 0;
+  r->u.room_p = &r->room;
   tfd__retain(u->strategy);
   for (i = 0; i < u->targets_n; i++) {
     tfd__retain(u->targets[i]);

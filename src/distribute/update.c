@@ -391,27 +391,45 @@ static int check_lists(const job *j, int op, int targets_n, int grads_n,
                    tfd_op_name(op), targets_n, grads_n, reals_n, j->n);
 }
 
-/* With what was not recorded, or is run again. */
-static int make_update(job *j, int targets_n) {
-  size_t bytes = (size_t)targets_n * sizeof(void *);
-  uint32_t before = tfd__set_about(
-      tfd__about_all(j->targets, j->variables, j->copies * j->slots));
+/* The job's lists are parts of one block. */
+static void *make_lists(job *j, void *room, int targets_n, bool **together_p) {
+  size_t views = (size_t)(2 * j->copies * j->slots + j->n + 1);
+  size_t variables = (size_t)j->variables;
+  size_t bytes = views * sizeof *j->views + (size_t)targets_n * sizeof(void *) +
+                 variables * sizeof(bool);
+
+  if (room == NULL) room = tfd__alloc(bytes);
+  if (room == NULL) {
+    (void)tfd__no_memory(bytes, "strategy_update");
+    return NULL;
+  }
+  memset(room, 0, bytes);
+  j->views = room;
+  j->out = (tfd__buffer **)(void *)(j->views + views);
+  *together_p = (bool *)(void *)(j->out + targets_n);
+  return room;
+}
+
+/* With what was not recorded, or is run again. room_p: tfd__update's. */
+static int make_update(job *j, int targets_n, void **room_p) {
   bool *together = NULL;
+  void *room =
+      make_lists(j, room_p == NULL ? NULL : *room_p, targets_n, &together);
+  uint32_t before = 0;
   int rc;
   int i;
 
-  j->out = tfd__calloc((size_t)targets_n, sizeof(void *));
-  j->views = tfd__calloc((size_t)(2 * j->copies * j->slots + j->n + 1),
-                         sizeof *j->views);
-  together = tfd__calloc((size_t)j->variables, sizeof *together);
-  rc = j->out == NULL || j->views == NULL || together == NULL
-           ? tfd__no_memory(bytes, "strategy_update")
-           : run(j, together);
+  if (room == NULL) return TFD_RESOURCE_EXHAUSTED;
+  before = tfd__set_about(
+      tfd__about_all(j->targets, j->variables, j->copies * j->slots));
+  rc = run(j, together);
   (void)tfd__set_about(before);
-  for (i = 0; j->out != NULL && i < targets_n; i++) tfd__release(j->out[i]);
-  tfd__free(j->out);
-  tfd__free(j->views);
-  tfd__free(together);
+  for (i = 0; i < targets_n; i++) tfd__release(j->out[i]);
+  if (room_p == NULL) {
+    tfd__free(room);
+  } else {
+    *room_p = room;
+  }
   return rc;
 }
 
@@ -433,7 +451,7 @@ static int update(const tfd__update *u) {
   TFD_TRY(check_lists(&j, u->op, u->targets_n, u->grads_n, u->reals_n));
   j.copies = u->targets_n / (j.variables * j.slots);
   if (tfd__context()->recorder != NULL) return tfd__record_update(u);
-  return make_update(&j, u->targets_n);
+  return make_update(&j, u->targets_n, u->room_p);
 }
 
 int tfd_strategy_update(tfd_strategy *strategy, int op,
