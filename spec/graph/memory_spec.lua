@@ -1,100 +1,189 @@
 --- What traced steps cost in memory: nothing, once they have run.
---- TFD_LONG=1 runs a million of them.
+--- TFD_LONG=1 runs a million of the smallest, 20,000 of the others.
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
+local replicas = require "spec.support.replicas"
 
-local TIMES = os.getenv "TFD_LONG" and 500 or 1
-local ROUNDS, STEPS, WARM = 8, 250, 500
+local LONG = os.getenv "TFD_LONG" ~= nil
+local SMALLEST = "a dense layer"
+local WARM = 500
 
--- A step of training: with the loss as its result, or without any.
-local function make_step(returns)
-  local w, b = tf.Variable(tf.ones { 32, 16 }), tf.Variable(tf.zeros { 16 })
-  return tf.function_(function(x)
-    local loss
-    local tape = tf.GradientTape(function()
-      loss = tf.reduce_mean(tf.tanh(tf.matmul(x, w) + b) ^ 2)
-    end)
-    local g = tape:gradient(loss, { w, b })
-    w:assign_sub(g[1] * 0.1)
-    b:assign_sub(g[2] * 0.1)
-    if returns then return loss end
+local function weights(...)
+  local list = {}
+  for i, dims in ipairs { ... } do
+    list[i] = tf.Variable(tf.random.normal(dims, { stddev = 0.05, seed = i }))
+  end
+  return list
+end
+
+local function descend(v, g)
+  for i = 1, #v do v[i]:assign_sub(g[i] * 0.1) end
+end
+
+-- A traced step of training on x and y: what `loss_of` gives goes down as
+-- `update` says. It has the loss as its result, or none.
+local function traced_step(v, loss_of, update, is_silent)
+  return tf.function_(function(x, y)
+    local tape, loss = tf.GradientTape(function() return loss_of(x, y) end)
+    update(v, tape:gradient(loss, v))
+    if not is_silent then return loss end
   end)
 end
 
--- Pages that the process was given so far.
-local function faults()
-  local f = io.open("/proc/self/stat", "rb")
-  local text = f:read "*a":match "%) (.*)$"
+local function dense(v)
+  return function(x)
+    return tf.reduce_mean(tf.tanh(tf.matmul(x, v[1]) + v[2]) ^ 2)
+  end
+end
+
+-- Steps, each with what it is called with.
+local NETWORKS = {
+  [SMALLEST] = function(is_silent)
+    local v = weights({ 32, 16 }, { 16 })
+    return traced_step(v, dense(v), descend, is_silent), tf.ones { 8, 32 }
+  end,
+  ["convolutions with Adam"] = function()
+    local v = weights({ 3, 3, 1, 4 }, { 4 }, { 36, 3 }, { 3 })
+    local adam = tf.keras.optimizers.Adam(0.01)
+    adam:build(v)
+    return traced_step(v, function(x, y)
+      local h = tf.nn.relu(tf.nn.conv2d(x, v[1], 1, "VALID") + v[2])
+      h = tf.reshape(tf.nn.max_pool2d(h, 2, 2, "VALID"), { -1, 36 })
+      return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(y,
+        tf.matmul(h, v[3]) + v[4]))
+    end, function(list, g) adam:apply_gradients(g, list) end),
+      tf.ones { 4, 8, 8, 1 }, tf.constant({ 0, 1, 2, 0 }, "int32")
+  end,
+  ["an LSTM"] = function()
+    local layer = tf.keras.layers.LSTM(5)
+    local x = tf.ones { 3, 4, 2 }
+    layer(x)
+    return traced_step(layer.trainable_variables, function(given)
+      return tf.reduce_mean(layer(given) ^ 2)
+    end, descend), x
+  end,
+  ["two replicas with momentum"] = replicas.available > 1 and function()
+    local strategy, v, sgd = replicas.mirrored(2), nil, nil
+    strategy:scope(function()
+      v = weights({ 32, 16 }, { 16 })
+      sgd = tf.keras.optimizers.SGD(0.1, { momentum = 0.9 })
+      sgd:build(v)
+    end)
+    local loss_of = dense(v)
+    return tf.function_(function(x)
+      return strategy:reduce("mean", strategy:run(function(own)
+        local tape, loss = tf.GradientTape(function() return loss_of(own) end)
+        sgd:apply_gradients(tape:gradient(loss, v), v)
+        return loss
+      end, { x }))
+    end), strategy:experimental_distribute_values_from_function(function(c)
+      return tf.ones { 8, 32 } * (1 + c.replica_id_in_sync_group)
+    end)
+  end or nil,
+}
+
+-- A number of this process in /proc: the n-th behind `pattern`.
+local function number_of(file, pattern, n)
+  local f = io.open("/proc/self/" .. file, "rb")
+  local text = f:read "*a":match(pattern)
   f:close()
   local k = 0
   for word in text:gmatch "%S+" do
     k = k + 1
-    if k == 8 then return tonumber(word) end
+    if k == n then return tonumber(word) end
   end
 end
+
+-- Pages that the process was given so far.
+local function faults() return number_of("stat", "%) (.*)$", 8) end
+
+-- Pages of it that are in memory.
+local function resident() return number_of("statm", ".*", 2) end
 
 local function collect()
   collectgarbage()
   collectgarbage()
 end
 
-describe("traced steps", function()
-  it("allocate nothing", function()
-    local x = tf.ones { 8, 32 }
-    local with, without = make_step(true), make_step(false)
-    local function step()
-      local loss = with(x)
-      raw.release(loss)
-      without(x)
-    end
-    for _ = 1, WARM do step() end
+describe("traced steps allocate nothing:", function()
+  local function check(step, x, y)
+    for _ = 1, WARM do step(x, y) end
     collect()
     for _ = 1, 200 do
       tf.sync_devices() -- or a queue may become longer than it ever was
-      raw.test_fail_allocation(1) -- the next one fails
-      local ok, e = pcall(step)
+      -- All fail, for after a single one a call collects garbage and goes on.
+      raw.test_fail_allocation(-1)
+      local ok, e = pcall(step, x, y)
       raw.test_fail_allocation(0)
       assert.is_true(ok, tostring(e))
+      if e ~= nil then raw.release(e) end
     end
-  end)
-
-  -- Lua's own heap grows with its garbage and then no more, where as much is
-  -- made between two collections.
-  local function pages(step, x)
-    collect()
-    collectgarbage "stop"
-    local before = faults()
-    for _ = 1, STEPS do step(x) end
-    local n = faults() - before
-    collectgarbage "restart"
-    return n
   end
 
-  it("get no page from the system, and memory stays flat", function()
-    local x = tf.ones { 8, 32 }
-    local step = make_step(true)
-    local device = raw.device_at("CPU", 0)
-    for _ = 1, WARM do step(x) end
-    collect()
-    local bytes, handles = raw.live_bytes(), raw.live_handles "tensor"
-    local _, _, reserved = raw.device_memory(device)
-    -- Many rounds in turn get none; a compiler takes some before.
-    for _ = 1, TIMES do
-      local quiet, rounds = 0, 0
-      while quiet < ROUNDS and rounds < 20 * ROUNDS do
-        rounds = rounds + 1
-        quiet = pages(step, x) == 0 and quiet + 1 or 0
-      end
-      assert.are.equal(ROUNDS, quiet)
-    end
-    collect()
-    local _, _, now = raw.device_memory(device)
-    assert.is_true(raw.live_bytes() <= bytes)
-    assert.is_true(raw.live_handles "tensor" <= handles)
-    assert.is_true(now <= reserved)
-    assert.are.equal(1, step:experimental_get_tracing_count())
+  for name, make in pairs(NETWORKS) do
+    it(name, function() check(make()) end)
+  end
+
+  it("a dense layer without a result", function()
+    check(NETWORKS[SMALLEST](true))
   end)
 end)
+
+describe("traced steps get no page from the system, and memory stays flat:",
+  function()
+    -- Lua's own heap grows with its garbage and then no more, where as much is
+    -- made between two collections.
+    local function pages(steps, step, x, y)
+      collect()
+      collectgarbage "stop"
+      local before = faults()
+      for _ = 1, steps do step(x, y) end
+      local n = faults() - before
+      collectgarbage "restart"
+      return n
+    end
+
+    -- The heap has its size after a few rounds, a compiler takes some more.
+    local WARM_ROUNDS = 10
+    -- Pages by which what is resident may grow: a quarter of a MiB.
+    local SPARE = 64
+
+    -- What was made and not yet let go, and what the device has for it.
+    local function held()
+      collect()
+      tf.sync_devices()
+      local _, _, reserved = raw.device_memory(raw.device_at("CPU", 0))
+      return { bytes = raw.live_bytes(), tensors = raw.live_handles "tensor",
+               reserved = reserved }
+    end
+
+    local function check(rounds, steps, step, x, y)
+      for _ = 1, WARM_ROUNDS do pages(steps, step, x, y) end
+      local before, first, quiet = held(), resident(), 0
+      for _ = 1, rounds do
+        if pages(steps, step, x, y) == 0 then quiet = quiet + 1 end
+      end
+      local grown, after = resident() - first, held()
+      -- The system may take pages away and give them back.
+      assert.is_true(quiet >= 0.75 * rounds,
+        ("%d of %d rounds got none"):format(quiet, rounds))
+      assert.is_true(grown <= SPARE, grown .. " pages")
+      for what, most in pairs(before) do
+        assert.is_true(after[what] <= most, ("%s: %d, then %d"):format(what,
+          most, after[what]))
+      end
+      assert.are.equal(1, step:experimental_get_tracing_count())
+    end
+
+    for name, make in pairs(NETWORKS) do
+      it(name, function()
+        local steps = name == SMALLEST and 250 or 50
+        local rounds = not LONG and 20
+          or (name == SMALLEST and 1e6 or 20000) / steps
+        check(rounds, steps, make())
+      end)
+    end
+  end)
 
 describe("a traced function that calls Lua", function()
   it("lets go of what is used up", function()
@@ -122,13 +211,9 @@ describe("a traced function that calls Lua", function()
 end)
 
 describe("the memory of a convolutional network's step", function()
-  local function weights()
-    local list = {}
-    for i, dims in ipairs { { 3, 3, 1, 32 }, { 32 }, { 3, 3, 32, 64 }, { 64 },
-      { 1600, 64 }, { 64 }, { 64, 10 }, { 10 } } do
-      list[i] = tf.Variable(tf.random.normal(dims, { stddev = 0.05 }))
-    end
-    return list
+  local function own_weights()
+    return weights({ 3, 3, 1, 32 }, { 32 }, { 3, 3, 32, 64 }, { 64 },
+      { 1600, 64 }, { 64 }, { 64, 10 }, { 10 })
   end
 
   local function make(v)
@@ -165,8 +250,8 @@ describe("the memory of a convolutional network's step", function()
   end
 
   it("is at most 0.8 of eager execution's", function()
-    local eager, traced = peak(make(weights())),
-      peak(tf.function_(make(weights())))
+    local eager, traced = peak(make(own_weights())),
+      peak(tf.function_(make(own_weights())))
     assert.is_true(traced <= 0.8 * eager,
       ("traced %d, eager %d bytes"):format(traced, eager))
   end)
