@@ -145,6 +145,62 @@ describe("a failed trace", function()
       assert.are.same({ 6 }, values(f(tf.constant { 3 })))
     end)
 
+  it("leaves the scopes that it was in, closed or not", function()
+    local strategy, creators = tf.distribute.MirroredStrategy(), 0
+    local function creator(next_creator, options)
+      creators = creators + 1
+      return next_creator(options)
+    end
+    local scopes = {
+      function(...) return strategy:scope(...) end,
+      function(...) return tf.name_scope("a scope", ...) end,
+      function(...) return tf.variable_creator_scope(creator, ...) end,
+      function(...) return tf.device("CPU:0", ...) end,
+    }
+    local function fail(x, open, closed)
+      if closed then return open(function() return x:item() end) end
+      open()
+      return x:item()
+    end
+    local depth = raw.device_depth()
+    local function check(f, ...)
+      local e = expect.failure(f, ...)
+      assert.are.equal("TypeError", tf.errors.kind(e))
+      assert.is_false(tf.distribute.has_strategy())
+      local v = tf.Variable(1.0, { name = "plain" })
+      assert.are.equal("plain", v.name)
+      assert.are.equal("variable", raw.kind(v))
+      assert.are.equal(0, creators)
+      assert.are.equal(depth, raw.device_depth())
+    end
+    for _, open in ipairs(scopes) do
+      for _, closed in ipairs { true, false } do
+        check(tf.function_(fail), tf.constant(1.0), open, closed)
+        check(tf.function_(function(x)
+          return tf.cond(tf.greater(x, 0), function()
+            return fail(x, open, closed)
+          end, function() return x end)
+        end), tf.constant(1.0))
+      end
+    end
+  end)
+
+  it("has scopes of its own, as one that does not fail has", function()
+    local v
+    local f = tf.function_(function(x)
+      tf.name_scope("left open")
+      local y = tf.cond(tf.greater(x, 0), function()
+        tf.name_scope("in a branch")
+        return x
+      end, function() return -x end)
+      v = v or tf.Variable(1.0, { name = "inner" })
+      return y
+    end)
+    assert.are.equal(3, f(tf.constant(-3.0)):item())
+    assert.are.equal("left open/inner", v.name)
+    assert.are.equal("plain", tf.Variable(1.0, { name = "plain" }).name)
+  end)
+
   it("inside another one ends both", function()
     local inner = tf.function_(function(x) return x:item() end)
     local outer = tf.function_(function(x) return inner(x) end)

@@ -52,15 +52,31 @@ function M.note_meeting(handle)
   root_of(state.current.trace).meets = handle
 end
 
+--- A graph has scopes of its own: the result ends those that were opened since
+--- and not closed, of strategies, names, creators and devices.
+---@param own table  the current state
+---@return fun()
+function M.scopes(own)
+  local mode, creators, name_scope = own.mode, own.creators, own.name_scope
+  local depth = raw.device_depth()
+  return function()
+    own.mode, own.creators, own.name_scope = mode, creators, name_scope
+    while raw.device_depth() > depth do
+      raw.device_pop()
+    end
+  end
+end
+
 --- Call fn(...) while ops are recorded in the part of the trace that `inner`
 --- stands for.
 function M.inside(inner, fn, ...)
   local own = state.current
-  local outer = own.trace
+  local outer, leave = own.trace, M.scopes(own)
   raw.graph_begin(inner.graph)
   own.trace = inner
   return state.protect(function()
     own.trace = outer
+    leave()
     raw.graph_end(inner.graph)
   end, fn, ...)
 end

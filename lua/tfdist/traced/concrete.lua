@@ -220,11 +220,13 @@ local function record(c, fn, arguments, symbols)
       .. "%d traces inside each other, the last of \"%s\""):format(DEEPEST,
       c.name))
   end
+  local leave = tracing.scopes(own)
   raw.graph_begin(c.handle)
   own.trace, own.traces = trace, depth + 1
   c.symbols, c.outputs = symbols, { n = 0 }
   state.protect(function()
     own.trace, own.traces = nil, depth
+    leave()
     raw.graph_end(c.handle)
   end, function()
     local results = pack(fn(unpack(arguments, 1, arguments.n)))
