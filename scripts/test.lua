@@ -21,7 +21,7 @@ local SPECS = "spec"
 -- The specs that say most about memory and threads, for the slow builds.
 local CORE = "spec/ops spec/autograd spec/tensor spec/lua "
   .. "spec/memory_oom_spec.lua spec/io spec/graph/traps_spec.lua "
-  .. "spec/graph/random_programs_spec.lua"
+  .. "spec/graph/training_steps_spec.lua spec/graph/random_programs_spec.lua"
 -- Thousands of messages, which say nothing of threads: they wait for --long.
 local NO_MESSAGES = " ! -path spec/ops/bad_input_spec.lua"
 local ALSO = " spec/data spec/keras spec/checkpoint_spec.lua "
@@ -93,7 +93,8 @@ local PLAINJIT = "LUA_CPATH='build/luajit/?.so;;'"
 local FIVE = "TFDIST_CPU_DEVICES=5"
 -- The specs that need more devices than the other suites have.
 local DIST = "spec/distribute spec/parity spec/keras/optimizers_spec.lua "
-  .. "spec/graph/strategies_spec.lua spec/graph/replica_cases_spec.lua"
+  .. "spec/graph/strategies_spec.lua spec/graph/replica_cases_spec.lua "
+  .. "spec/graph/training_steps_spec.lua"
 local TWO = "TFDIST_CPU_DEVICES=2 TFDIST_QUEUE=queued"
 -- Of the table of cases one in three, drawn; all with --long, which sets it to 1.
 local SOME = " TFDIST_CASES_SHARE=${TFD_LONG:-3}"

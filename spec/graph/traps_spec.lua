@@ -405,89 +405,6 @@ describe("functions that are dropped", function()
   end)
 end)
 
-describe("steps of training", function()
-  it("take no memory and no retracing as they go on", function()
-    local v = tf.Variable(tf.ones { 32, 32 })
-    local f = tf.function_(function(x)
-      local loss
-      local tape = tf.GradientTape(function()
-        loss = tf.reduce_mean(tf.matmul(x, v) ^ 2)
-      end)
-      v:assign_sub(tape:gradient(loss, v) * 0.01)
-      return loss
-    end)
-    local x = tf.ones { 8, 32 }
-    for _ = 1, 50 do f(x) end
-    collectgarbage()
-    collectgarbage()
-    local bytes, handles = raw.live_bytes(), raw.live_handles "tensor"
-    for _ = 1, 2000 do f(x) end
-    collectgarbage()
-    collectgarbage()
-    assert.are.equal(1, f:experimental_get_tracing_count())
-    assert.is_true(raw.live_bytes() <= bytes)
-    assert.is_true(raw.live_handles "tensor" <= handles)
-  end)
-
-  it("of an optimizer keep the signature of the first", function()
-    local strategy = tf.distribute.MirroredStrategy()
-    for _, over in ipairs { false, strategy } do
-      local function scoped(fn)
-        if over then return over:scope(fn) end
-        return fn()
-      end
-      local v, optimizer = scoped(function()
-        return tf.Variable(tf.ones { 3 }), tf.keras.optimizers.Adam(0.1)
-      end)
-      local count = 0
-      local function step(x)
-        count = count + 1
-        local loss
-        local tape = tf.GradientTape(function()
-          loss = tf.reduce_sum((v - x) ^ 2)
-        end)
-        optimizer:apply_gradients { { tape:gradient(loss, v), v } }
-        return loss
-      end
-      local f = tf.function_(step)
-      local x, before = tf.zeros { 3 }, 1 / 0
-      local traced
-      for call = 1, 4 do
-        local loss = over and over:reduce("mean", over:run(f, { x })) or f(x)
-        assert.is_true(loss:item() < before)
-        before = loss:item()
-        traced = traced or count
-        assert.are.equal(traced, count, "traced again in call " .. call)
-      end
-    end
-  end)
-
-  it("let gradients of one value fan out #plan", function()
-    local function plain(x, w)
-      local loss, unused
-      local tape = tf.GradientTape({ persistent = true })
-      tape:watch(x)
-      local a = tf.matmul(x, w)
-      local b = tf.matmul(a, w)
-      unused = tf.exp(b)
-      loss = tf.reduce_sum(a + b) + tf.reduce_sum(tf.stop_gradient(a) * b)
-      tape:close()
-      return tape:gradient(loss, x), tape:gradient(loss, w), loss,
-        tape:gradient(unused, w)
-    end
-    local f = tf.function_(plain)
-    tf.random.set_seed(3)
-    local x, w = tf.random.normal { 3, 3 }, tf.Variable(tf.random.normal { 3, 3 })
-    local want = { plain(x, w) }
-    for _ = 1, 2 do
-      local got = { f(x, w) }
-      for i = 1, 4 do
-        assert.are.equal(raw.tensor_bytes(want[i]), raw.tensor_bytes(got[i]))
-      end
-    end
-  end)
-end)
-
 describe("a traced function in replicas", function()
   local strategy = tf.distribute.MirroredStrategy()
 
@@ -821,7 +738,8 @@ describe("values with memory of their own", function()
   it("are those that share it #once", function()
     for _, host in ipairs(process.hosts) do
       local r = process.run(("TFDIST_PLAN=0 %s /usr/bin/busted -o plainTerminal "
-        .. "--tags=plan spec/graph/traps_spec.lua"):format(host.path))
+        .. "--tags=plan spec/graph/traps_spec.lua "
+        .. "spec/graph/training_steps_spec.lua"):format(host.path))
       assert.are.equal(0, r.code, r.out .. r.err)
       assert.is_truthy(r.out:find("[1-9]%d* successes"), r.out)
     end
