@@ -413,3 +413,58 @@ describe("checks that a call makes for a replica", function()
     end, "repeats[0] = -1", 0)
   end)
 end)
+
+describe("a call of a traced function in replicas", function()
+  local jit = rawget(_G, "jit")
+
+  -- What Lua executes in fn(...) after a few calls; on LuaJIT in the replicas'
+  -- coroutines, too. What is compiled calls no hook.
+  local function instructions(fn, ...)
+    for _ = 1, 3 do fn(...) end
+    local n = 0
+    if jit then
+      jit.off()
+      jit.flush()
+    end
+    debug.sethook(function() n = n + 1 end, "", 1)
+    fn(...)
+    debug.sethook()
+    if jit then jit.on() end
+    return n
+  end
+
+  replicas.pair(it, pending, "runs as much Lua for 100 ops as for one",
+    function(strategy)
+      finally(function()
+        debug.sethook()
+        if jit then jit.on() end
+      end)
+      local v = var(strategy, { 1.0, 2 })
+      local function step(n)
+        return function(x)
+          for i = 1, n do x = i % 2 == 0 and tf.sin(x) or x * v end
+          return x
+        end
+      end
+      local x = strategy:experimental_distribute_values_from_function(
+        function(c) return tf.ones { 2 } + c.replica_id_in_sync_group end)
+      local ways = {
+        ["inside"] = HOW.inside, ["outside"] = HOW.outside,
+        ["with a sum"] = function(_, fn)
+          return tf.function_(function(own)
+            return strategy:reduce("sum", strategy:run(fn, { own }))
+          end)
+        end,
+      }
+      for name, how in pairs(ways) do
+        local one = instructions(how(strategy, step(1)), x)
+        local many = instructions(how(strategy, step(100)), x)
+        assert.is_true(one > 0 and math.abs(many - one) <= 5,
+          ("%s: %d, not %d"):format(name, many, one))
+      end
+      -- Line by line each op has some.
+      local y = x.values[1]
+      assert.is_true(instructions(step(100), y)
+        > instructions(step(1), y) + 500)
+    end)
+end)
