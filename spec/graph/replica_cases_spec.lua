@@ -12,7 +12,7 @@ local traces = require "spec.support.traces"
 local seeded = traces.seeded
 
 local LONG = os.getenv "TFD_LONG" ~= nil
-local SHARE = LONG and 1 or 4 -- one in so many
+local SHARE = LONG and 1 or math.max(4, cases.share) -- one in so many
 
 -- The arguments of all replicas, each a value.
 local function distributed(case, strategy, dtype)

@@ -40,15 +40,15 @@ for name in ("bincount,bincount of weights,bincount with limits,"
 end
 
 local only = os.getenv "TFDIST_CASES" -- a Lua pattern, to run a few
--- One case in this many, drawn by the seed.
-local share = tonumber(os.getenv "TFDIST_CASES_SHARE" or 1)
+--- One case in this many, drawn by the seed.
+M.share = tonumber(os.getenv "TFDIST_CASES_SHARE" or 1)
 
 --- Is the case of this name one of those that are to run?
 function M.is_chosen(name)
   if only and not name:find(only) then return false end
   local hash = seed
   for i = 1, #name do hash = (hash * 31 + name:byte(i)) % 1000003 end
-  return hash % share == 0
+  return hash % M.share == 0
 end
 
 -- Input generators -----------------------------------------------------------
