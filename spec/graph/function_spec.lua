@@ -667,17 +667,6 @@ describe("a concrete function", function()
   end)
 end)
 
-describe("what cannot be traced", function()
-  it("says so at the line", function()
-    local ok, e = pcall(tf.function_(function(x)
-      if x:item() > 0 then return x end
-    end), tf.constant(1.0))
-    assert.is_false(ok)
-    assert.are.equal("TypeError", tf.errors.kind(e))
-    assert.is_not_nil(tostring(e):find("function_spec.lua", 1, true))
-  end)
-end)
-
 describe("traced gradients", function()
   it("come from a tape inside", function()
     local f = tf.function_(function(x)

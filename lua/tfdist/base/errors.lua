@@ -337,13 +337,18 @@ function M.wrap(x)
   return e
 end
 
---- Raise what pcall caught again: a text of the engine's that there is more to
---- say about as an object, the user's texts and objects as they are.
-function M.raise_again(x)
+--- What pcall caught: a text of the engine's that there is more to say about as
+--- an object, the user's texts and objects as they are.
+function M.explained(x)
   if type(x) == "string" and M.explain(x) ~= nil then
-    x = M.wrap(x)
+    return M.wrap(x)
   end
-  error(x, 0)
+  return x
+end
+
+--- Raise it again.
+function M.raise_again(x)
+  error(M.explained(x), 0)
 end
 
 --- tostring that never raises, whatever __tostring does.

@@ -66,10 +66,13 @@ function M.resume(state, thread, ...)
 end
 
 local function leave(undo, ok, ...)
-  undo()
   if not ok then
-    errors.raise_again((...))
+    -- What there is to say may depend on what ends now.
+    local e = errors.explained((...))
+    undo()
+    error(e, 0)
   end
+  undo()
   return ...
 end
 

@@ -273,6 +273,12 @@ local function unknown_field(what, key, own_methods, own_getters)
     text.quote(key)), hint)
 end
 
+-- `hint`, then how to get at a number: in a trace there is none yet.
+local function by_value(hint, eager)
+  return hint .. (tracing.current() ~= nil and "tf.cond, tf.where and "
+    .. "tf.while_loop decide by values, tf.print shows them" or eager)
+end
+
 -- Operators like `<` would make one boolean of tensors: refuse them. LuaJIT
 -- asks only when both operands have the very same function, so all kinds of
 -- tensors share these; with a number it raises a text of its own, which
@@ -280,9 +286,9 @@ end
 local function no_order(symbol, name, turned, other)
   return function()
     errors.raise("TypeError", ("tensors have no `%s` and `%s`: Lua makes the "
-      .. "result one boolean"):format(symbol, turned), ("a:%s(b) and a:%s(b) "
-      .. "compare element by element, a:item() %s b:item() two scalars")
-      :format(name, other, symbol))
+      .. "result one boolean"):format(symbol, turned),
+      by_value(("a:%s(b) and a:%s(b) compare element by element, "):format(name,
+        other), ("a:item() %s b:item() two scalars"):format(symbol)))
   end
 end
 
@@ -292,9 +298,9 @@ local no_less_equal = no_order("<=", "less_equal", ">=", "greater_equal")
 errors.add_explanation(function(message)
   local of = message:match("attempt to compare (.*)$")
   if of ~= nil and of:find("userdata", 1, true) then
-    return "TypeError", "tensors have no `<`, `>`, `<=` and `>=`: a:less(b), "
-      .. "a:greater(b), a:less_equal(b) and a:greater_equal(b) compare element "
-      .. "by element, a:item() < b two numbers"
+    return "TypeError", by_value("tensors have no `<`, `>`, `<=` and `>=`: "
+      .. "a:less(b), a:greater(b), a:less_equal(b) and a:greater_equal(b) "
+      .. "compare element by element, ", "a:item() < b two numbers")
   elseif message:find("to 'i?pairs' %(table expected, got userdata%)") then
     return "TypeError", ITERATE
   end
@@ -303,7 +309,7 @@ errors.add_explanation(function(message)
   if (want == "number" or want == "string")
     and (got == "userdata" or M.NAMES[got]) then
     return "TypeError", want == "number"
-      and "t:item() is the number of a tensor with one element"
+      and by_value("", "t:item() is the number of a tensor with one element")
       or "tostring(t) is the text that print shows"
   elseif message:find("^invalid value %(userdata%) at index %d+ in table") then
     return "TypeError", "tostring(t) is the text that print shows"
