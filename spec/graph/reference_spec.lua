@@ -156,6 +156,42 @@ describe("a traced function over replicas", function()
     assert.are.same({ 1, 2, 3, 4 }, c)
   end)
 
+  R.each(it, pending, "M34 adds to a variable as its first replica does",
+    function(s)
+      local v = s:scope(function()
+        return tf.Variable(0.0, { aggregation = "ONLY_FIRST_REPLICA" })
+      end)
+      local f = tf.function_(function()
+        local out = s:run(function()
+          v:assign_add(3)
+          return v:read_value()
+        end)
+        return s:reduce("MEAN", out)
+      end)
+      assert.are.equal(3, f():item())
+      assert.are.equal(6, f():item())
+      assert.are.equal(1, f:experimental_get_tracing_count())
+      for _, copy in ipairs(locals(s, v)) do assert.are.equal(6, copy) end
+    end)
+
+  R.each(it, pending, "M35 sums what replicas assign", function(s, n)
+    local v = s:scope(function()
+      return tf.Variable(1.0, { aggregation = "SUM" })
+    end)
+    local function replica() v:assign(R.id() + 1) end
+    local around = tf.function_(function() s:run(replica) end)
+    local each = tf.function_(replica)
+    for _, run in ipairs { around, function() s:run(each) end } do
+      for _ = 1, 2 do
+        v:assign(-1)
+        run()
+        for _, copy in ipairs(locals(s, v)) do
+          assert.are.equal(n * (n + 1) / 2, copy)
+        end
+      end
+    end
+  end)
+
   R.pair(it, pending, "J26 gives each replica the gradient of a function inside",
     function(s)
       local v = s:scope(function() return tf.Variable(1.0) end)
