@@ -1,6 +1,8 @@
 --- Steps of training: what they keep as they go on, how often they are traced,
 --- and where gradients lie.
 local tf = require "tfdist"
+local heard = require "spec.support.heard"
+local on_device = require "spec.support.on_device"
 local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 
@@ -138,5 +140,103 @@ describe("steps of training", function()
       local g = tape:gradient(loss, { x, w, each[1], each[2], each[6], each[7] })
       return loss, g[1], g[2], g[3], g[4], g[5], g[6]
     end, tf.random.normal { 8, 8 }, tf.Variable(tf.random.normal { 8, 8 }))
+  end)
+end)
+
+describe("the warning of many traces", function()
+  -- What is said of six traces after ten calls, each with `quiet` calls of a
+  -- known signature behind it.
+  local function said(quiet)
+    local f = tf.function_(function(x, n) return x * n end)
+    local x, text = tf.constant(2.0), ""
+    for _ = 1, 10 do f(x, 0) end
+    for n = 1, 6 do
+      text = text .. heard(function() f(x, n) end)
+      for _ = 1, quiet do text = text .. heard(function() f(x, 0) end) end
+    end
+    assert.are.equal(7, f:experimental_get_tracing_count())
+    return text
+  end
+
+  it("is about the last ten calls: six in sixty are none", function()
+    assert.are.equal("", said(9))
+    assert.are.equal("", said(1)) -- five in ten
+  end)
+
+  it("comes once where they are more than five, and names what differs",
+    function()
+      local text = said(0)
+      assert.is_truthy(text:find("6 of the last 10 calls", 1, true), text)
+      assert.is_truthy(text:find("argument part 2 was 5 and is 6", 1, true),
+        text)
+      local _, warnings = text:gsub("warning", "")
+      assert.are.equal(1, warnings)
+    end)
+end)
+
+describe("a last batch that is smaller", function()
+  local function batches()
+    return tf.data.Dataset.from_tensor_slices({ tf.ones { 10, 3 },
+      tf.ones { 10, 1 } }):batch(4)
+  end
+
+  -- Traces after each of three epochs.
+  local function traces(options, body)
+    local v = tf.Variable(tf.ones { 3, 1 })
+    local f = tf.function_(body(v), options)
+    local list = {}
+    for epoch = 1, 3 do
+      for x, y in batches():iter() do f(x, y) end
+      list[epoch] = f:experimental_get_tracing_count()
+    end
+    return list
+  end
+
+  local function step(v)
+    return function(x, y)
+      local tape, loss = tf.GradientTape(function()
+        return tf.reduce_mean((tf.matmul(x, v) - y) ^ 2)
+      end)
+      v:assign_sub(tape:gradient(loss, v) * 0.1)
+      return loss
+    end
+  end
+
+  local function prediction(v)
+    return function(x) return tf.matmul(x, v) end
+  end
+
+  it("is one trace more, and none in later epochs", function()
+    for _, retracing in ipairs { false, true } do
+      for _, body in ipairs { step, prediction } do
+        local options = { reduce_retracing = retracing }
+        assert.are.same({ 2, 2, 2 }, traces(options, body))
+        tf.device(on_device.at(0), function()
+          assert.are.same({ 2, 2, 2 }, traces(options, body))
+        end)
+      end
+    end
+  end)
+
+  -- The first step of each size runs line by line, so the last batch is traced
+  -- when it comes again.
+  it("is one trace more in fit, and none after two epochs", function()
+    local traced, eager = 0, 0
+    local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    model:compile { optimizer = tf.keras.optimizers.Adam(0.1),
+      loss = function(y, p)
+        if tf.executing_eagerly() then
+          eager = eager + 1
+        else
+          traced = traced + 1
+        end
+        return tf.reduce_mean((y - p) ^ 2, -1)
+      end }
+    local list = {}
+    for epoch = 1, 4 do
+      model:fit(batches(), { epochs = 1, verbose = 0 })
+      list[epoch] = { traced, eager }
+    end
+    assert.are.same({ { 1, 2 }, { 2, 2 }, { 2, 2 }, { 2, 2 } }, list)
   end)
 end)

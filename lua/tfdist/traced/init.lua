@@ -198,6 +198,16 @@ local function open_key(parts)
   return table.concat(out, "\0")
 end
 
+-- From now on each size has its own: graphs are found by the signatures that
+-- they were traced for, not without their sizes.
+local function keep_by_size(self)
+  local entries = {}
+  for _, entry in pairs(self.entries) do
+    entries[entry.given], entry.key = entry, entry.given
+  end
+  self.entries = entries
+end
+
 -- The entry for a call and its tensors. Where there is none and the call
 -- `may_be_plain`: nil, and for the first such call why and its key.
 local function entry_of(self, may_be_plain, ...)
@@ -224,12 +234,17 @@ local function entry_of(self, may_be_plain, ...)
   entry = not relaxed and self.entries[key] or nil
   if entry == nil then
     local why
+    local by_size = self.by_size
     entry, why = trace_or_reason(self, may_be_plain, pack(...), tensors, dims)
     if entry == nil then
       return nil, why, given
     elseif self.by_size then
       key = (signature.of(...))
+      if not by_size then
+        keep_by_size(self)
+      end
     end
+    entry.given = given
     entry.call = function(inputs)
       return taping.run(entry, inputs)
     end
