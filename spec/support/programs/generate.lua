@@ -226,35 +226,61 @@ local function apart(g, list)
   return out
 end
 
--- A traced function inside: it sees what it is given, and the variables.
-local function inner_function(g, statements, depth)
-  local given = apart(g, choose(g, 3))
-  if #given == 0 then return end
+-- Lines of a function that sees what it is given, and nil or: their head, the
+-- lines, what their generator has.
+local function function_of(g, given, depth, fields)
   local inner = { rng = g.rng, variables = g.variables, V = g.V, v = {},
     values = g.values, visible = {}, last = g.last, flows = g.flows,
-    in_flow = g.in_flow, in_tape = g.in_tape }
-  local names_in = {}
+    in_flow = g.in_flow, in_tape = g.in_tape, in_replica = g.in_replica }
+  for name, value in pairs(fields or {}) do inner[name] = value end
+  local names_in, list = {}, {}
   for i, id in ipairs(given) do
     inner.v[id], inner.visible[i] = g.v[id], id
     names_in[i] = ("a%d"):format(i)
+    list[i] = ("[%d] = a%d"):format(id, i)
   end
   local body = statements_of(inner, g.rng:int(1, 5), depth - 1)
   g.last = inner.last
   g.has_tape = g.has_tape or inner.has_tape
+  g.has_run = g.has_run or inner.has_run
   if inner.failed or #inner.visible == #given then return end
+  return ("function(%s) local v = {%s}"):format(table.concat(names_in, ", "),
+    table.concat(list, ", ")), body, inner
+end
+
+-- A traced function inside: it sees the variables, too.
+local function inner_function(g, statements, depth)
+  local given = apart(g, choose(g, 3))
+  if #given == 0 then return end
+  local head, body, inner = function_of(g, given, depth)
+  if head == nil then return end
   local back = choose(inner, 2)
   local defs = new_ids(g, #back)
-  local list = {}
-  for i, id in ipairs(given) do
-    list[i] = ("[%d] = a%d"):format(id, i)
-  end
-  local s = { open = ("%sH.inner(function(%s) local v = {%s}"):format(
-      left_side(defs), table.concat(names_in, ", "),
-      table.concat(list, ", ")), body = body, defs = defs,
-    close = ("return %s end)(%s)"):format(
+  local s = { open = ("%sH.inner(%s"):format(left_side(defs), head),
+    body = body, defs = defs, close = ("return %s end)(%s)"):format(
       table.concat(texts(back), ", "), table.concat(texts(given), ", ")) }
   if attempt(g, s) and accept(g, s) then
     statements[#statements + 1], g.has_inner = s, true
+  end
+end
+
+-- A run over two replicas, of which it has one sum or the like. What a tape
+-- around follows is none of the replicas' work, but all of a traced call's.
+local function over_replicas(g, statements, depth)
+  local given = apart(g, choose(g, 3))
+  if #given == 0 then return end
+  local head, body, inner = function_of(g, given, depth, { variables = {},
+    V = {}, in_replica = true })
+  local back = head ~= nil and choose(inner, 1, float_of) or {}
+  if #back == 0 then return end
+  local defs = new_ids(g, 1)
+  local s = { open = ("%sH.over(%q, %s, %s"):format(left_side(defs),
+      g.rng:pick { "SUM", "MEAN", "MAX", "MIN" }, g.rng:one_in(2) and "true"
+      or "false", head),
+    body = body, defs = defs, close = ("return %s end, %s)"):format(
+      texts(back)[1], table.concat(texts(given), ", ")) }
+  if attempt(g, s) and accept(g, s) then
+    statements[#statements + 1], g.has_run = s, true
   end
 end
 
@@ -314,6 +340,11 @@ flow = function(g, statements, depth)
   end
 end
 
+local function may_run(g)
+  return g.devices ~= nil and g.devices > 1 and not g.in_flow and not g.in_tape
+    and not g.in_replica
+end
+
 statements_of = function(g, n, depth)
   local statements = {}
   local tries = 0
@@ -331,6 +362,8 @@ statements_of = function(g, n, depth)
       on_device(g, statements, depth)
     elseif way == 8 then
       custom(g, statements)
+    elseif way == 9 and may_run(g) then
+      over_replicas(g, statements, depth)
     else
       simple(g, statements)
     end
@@ -393,7 +426,7 @@ function M.program(seed, options)
   return { seed = seed, inputs = g.inputs, variables = g.variables,
     statements = statements, results = results_of(g),
     failed = g.failed, has_inner = g.has_inner, has_tape = g.has_tape,
-    around = not g.flows or g.flows == "around", taped = g.flows == "taped",
+    around = (not g.flows or g.flows == "around") and not g.has_run, taped = g.flows == "taped",
     -- Loops of the graph do not let shapes change.
     open = g.rng:int(1, 3) == 1 and not g.flows }
 end

@@ -94,6 +94,25 @@ function M.custom(x)
   end)(x)
 end
 
+-- Replicas -------------------------------------------------------------------
+
+local strategy
+
+--- fn on two replicas, which see other values of the first argument, and what
+--- becomes of its result: a sum or the like of both, made `inside` or behind.
+function M.over(op, inside, fn, ...)
+  strategy = strategy or tf.distribute.MirroredStrategy {
+    devices = { "CPU:0", "CPU:1" } }
+  local out = strategy:run(function(x, ...)
+    local context = tf.distribute.get_replica_context()
+    if FLOAT[x.dtype] then x = x + context.replica_id_in_sync_group / 4 end
+    local y = fn(x, ...)
+    return inside and context:all_reduce(op, y) or y
+  end, { ... })
+  return inside and strategy:experimental_local_results(out)[1]
+    or strategy:reduce(op, out)
+end
+
 -- Branches and loops ---------------------------------------------------------
 
 local function sum_of(x)
