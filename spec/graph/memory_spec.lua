@@ -6,7 +6,7 @@ local replicas = require "spec.support.replicas"
 
 local LONG = os.getenv "TFD_LONG" ~= nil
 local SMALLEST = "a dense layer"
-local WARM = 500
+local WARM = 200
 
 local function weights(...)
   local list = {}
@@ -177,7 +177,7 @@ describe("traced steps get no page from the system, and memory stays flat:",
 
     for name, make in pairs(NETWORKS) do
       it(name, function()
-        local steps = name == SMALLEST and 250 or 50
+        local steps = name == SMALLEST and 250 or LONG and 50 or 20
         local rounds = not LONG and 20
           or (name == SMALLEST and 1e6 or 20000) / steps
         check(rounds, steps, make())
