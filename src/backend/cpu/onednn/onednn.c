@@ -284,6 +284,17 @@ static tfd__dnnl_plan *plan_new(const tfd__dnnl_key *key,
   return plan;
 }
 
+int tfd__dnnl_begin_alone(int64_t work, int64_t shared) {
+  int threads = tfd__threads_get();
+
+  if (threads > 1 && work < shared) tfd__threads_set(1);
+  return threads;
+}
+
+void tfd__dnnl_end_alone(int threads) {
+  if (tfd__threads_get() != threads) tfd__threads_set(threads);
+}
+
 tfd__dnnl_plan *tfd__dnnl_plan_for(const tfd__dnnl_key *key,
                                    bool (*build)(tfd__dnnl_plan *plan,
                                                  const void *arg),

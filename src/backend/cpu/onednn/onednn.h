@@ -28,6 +28,12 @@ typedef struct tfd__dnnl_key {
   int64_t v[TFD_DNNL_KEY];
 } tfd__dnnl_key;
 
+/* For work of so many multiply-adds, where more than `shared` are worth handing
+** to other threads: less is done before they have woken up, or waits for them
+** where cores are shared. Alone until the end; begin returns what end takes. */
+int tfd__dnnl_begin_alone(int64_t work, int64_t shared);
+void tfd__dnnl_end_alone(int threads);
+
 /* Start a key with the kind of plan and the calling thread's core count. */
 void tfd__dnnl_key_start(tfd__dnnl_key *key, int64_t kind);
 static inline void tfd__dnnl_key_add(tfd__dnnl_key *key, int64_t value) {

@@ -177,16 +177,23 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
          attempt(plan, spec, &steps, &shape, &shape.x, &shape.y);
 }
 
-bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind, int dtype,
-                        const tfd__window *w, void *x, void *filter, void *y,
-                        int *rc_p) {
-  conv_spec spec = {w, kind, dtype};
-  void *data[3] = {x, filter, y};
+#define SHARED_CONVOLUTION (1 << 18) /* multiply-adds */
+
+static int64_t convolution_size(const tfd__window *w) {
+  int64_t n = w->batch * w->filters * (w->channels / w->groups);
+
+  for (int i = 0; i < 3; i++) n *= w->out[i] * w->kernel[i];
+  return n;
+}
+
+static bool run(const char *name, const conv_spec *spec, void *const *data,
+                int *rc_p) {
+  const tfd__window *w = spec->w;
   tfd__dnnl_key key;
   tfd__dnnl_plan *plan = NULL;
 
-  tfd__dnnl_key_start(&key, PLAN_CONV + (int64_t)kind);
-  tfd__dnnl_key_add(&key, dtype);
+  tfd__dnnl_key_start(&key, PLAN_CONV + (int64_t)spec->kind);
+  tfd__dnnl_key_add(&key, spec->dtype);
   tfd__dnnl_key_add(&key, w->spatial * 2 + w->channels_first);
   tfd__dnnl_key_add(&key, w->batch);
   tfd__dnnl_key_add(&key, w->channels);
@@ -200,8 +207,19 @@ bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind, int dtype,
     tfd__dnnl_key_add(&key, w->dilation[i]);
     tfd__dnnl_key_add(&key, w->low[i]);
   }
-  plan = tfd__dnnl_plan_for(&key, build, &spec, rc_p);
+  plan = tfd__dnnl_plan_for(&key, build, spec, rc_p);
   if (plan == NULL) return *rc_p != TFD_OK;
   *rc_p = tfd__dnnl_run(plan, name, data);
   return true;
+}
+
+bool tfd__dnnl_convolve(const char *name, tfd__dnnl_conv kind, int dtype,
+                        const tfd__window *w, void *x, void *filter, void *y,
+                        int *rc_p) {
+  conv_spec spec = {w, kind, dtype};
+  int threads = tfd__dnnl_begin_alone(convolution_size(w), SHARED_CONVOLUTION);
+  bool found = run(name, &spec, (void *[]){x, filter, y}, rc_p);
+
+  tfd__dnnl_end_alone(threads);
+  return found;
 }

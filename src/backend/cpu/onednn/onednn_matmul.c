@@ -128,9 +128,7 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
                        3, preferred(spec));
 }
 
-/* Multiply-adds of a product that is worth handing to other threads: less is
-** done before they have woken up, or waits for them where cores are shared. */
-#define SHARED_PRODUCT (1 << 20)
+#define SHARED_PRODUCT (1 << 20) /* multiply-adds */
 
 static int64_t product_size(const matmul_spec *spec) {
   int64_t n = spec->dims[0][spec->rank - 1];
@@ -332,12 +330,9 @@ static bool run(const char *name, matmul_spec *spec, void **data,
     if (*rc_p != TFD_OK) return true;
   }
   if (is_turned(spec)) return run_turned(name, spec, data, rc_p);
-  if (threads == 1 || product_size(spec) >= SHARED_PRODUCT) {
-    return run_plan(name, spec, data, kept, rc_p);
-  }
-  tfd__threads_set(1);
+  threads = tfd__dnnl_begin_alone(product_size(spec), SHARED_PRODUCT);
   found = run_plan(name, spec, data, kept, rc_p);
-  tfd__threads_set(threads);
+  tfd__dnnl_end_alone(threads);
   return found;
 }
 

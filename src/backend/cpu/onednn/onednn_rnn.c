@@ -133,7 +133,7 @@ static bool build(tfd__dnnl_plan *plan, const void *arg) {
   return ok;
 }
 
-bool tfd__dnnl_recurrent(tfd__rnn *rnn, int *rc_p) {
+static bool run(tfd__rnn *rnn, int *rc_p) {
   const tfd__recurrent *r = &rnn->r;
   tfd__dnnl_key key;
   tfd__dnnl_plan *plan = NULL;
@@ -152,4 +152,17 @@ bool tfd__dnnl_recurrent(tfd__rnn *rnn, int *rc_p) {
     return false;
   *rc_p = tfd__dnnl_run(plan, rnn->name, rnn->at);
   return true;
+}
+
+/* Steps follow each other: each is a product of its own. */
+#define SHARED_STEP (1 << 18) /* multiply-adds */
+
+bool tfd__dnnl_recurrent(tfd__rnn *rnn, int *rc_p) {
+  const tfd__recurrent *r = &rnn->r;
+  int threads = tfd__dnnl_begin_alone(
+      (int64_t)r->batch * r->units * r->units * r->gates, SHARED_STEP);
+  bool found = run(rnn, rc_p);
+
+  tfd__dnnl_end_alone(threads);
+  return found;
 }
