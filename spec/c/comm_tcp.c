@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "base/crc32c.h"
 #include "comm/tcp/peers.h"
 #include "comm/tcp/work.h"
 #include "comm_processes.h"
@@ -152,6 +153,49 @@ static int open_between(world *w, int ends[TFD_CHANNELS], int *beats_p) {
   return 0;
 }
 
+static bool damaged;
+
+/* Process 1 says that it has failed, maybe in words of another sum. */
+static int aborts_in_damaged_words(int process, int processes, int local) {
+  static const char text[] = "the disk is full";
+  uint8_t bytes[TFD_FRAME_BYTES];
+  tfd__frame f = {.type = TFD_FRAME_ABORT,
+                  .tag = TFD_ABORTED,
+                  .length = strlen(text),
+                  .sum = tfd__crc32c(0, text, strlen(text))};
+  int ends[TFD_CHANNELS];
+  world w = {0};
+  int beats = 0;
+  int c;
+
+  (void)process;
+  (void)processes;
+  (void)local;
+  if (damaged) f.sum ^= 1;
+  tfd__frame_write(&f, bytes);
+  CHECK(open_between(&w, ends, &beats) == 0);
+  CHECK(send(ends[TFD_CHANNEL_CONTROL], bytes, sizeof bytes, 0) ==
+        sizeof bytes);
+  CHECK(send(ends[TFD_CHANNEL_CONTROL], text, strlen(text), 0) ==
+        (ssize_t)strlen(text));
+  let_it_turn(((tfd__tcp_group *)w.group->own)->circle.mesh);
+  CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
+  CHECK((strstr(tfd_error_message(), text) == NULL) == damaged);
+  CHECK((strstr(tfd_error_message(), "damaged") != NULL) == damaged);
+  for (c = 0; c < TFD_CHANNELS; c++) (void)close(ends[c]);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void words_of_an_abort_have_a_sum(void **state) {
+  (void)state;
+  place_them();
+  for (int i = 0; i < 2; i++) {
+    damaged = i == 1;
+    assert_int_equal(0, status_of(start(aborts_in_damaged_words, 0, 2, 1)));
+  }
+}
+
 /* A heartbeat waits for room when the abort comes. */
 static int aborts_behind_a_beat(int process, int processes, int local) {
   char text[4090];
@@ -266,6 +310,7 @@ int main(void) {
       cmocka_unit_test(a_death_at_any_moment_fails_all_within_two_seconds),
       cmocka_unit_test(a_death_in_a_ring_fails_all_within_two_seconds),
       cmocka_unit_test(a_fault_of_one_process_fails_all),
+      cmocka_unit_test(words_of_an_abort_have_a_sum),
       cmocka_unit_test(an_abort_finds_room_behind_a_beat),
       cmocka_unit_test(calls_after_leaving_say_so),
       cmocka_unit_test(who_is_gone_is_told_with_where_it_was),

@@ -122,7 +122,7 @@ static void hear(tfd__talk *t) {
   bool over = false;
 
   if (tfd__talk_go_on(t, &over) == TFD_OK && !over) return;
-  if (t->heard_all && t->verdict != TFD_VERDICT_LATER) {
+  if (t->verdict != TFD_VERDICT_GOOD && t->verdict != TFD_VERDICT_LATER) {
     tfd__say_refused(door.address, t->verdict, t->who);
   }
   close_talk(t);

@@ -129,6 +129,10 @@ static void tell_end(tfd__mesh *m, int process, const tfd__peer *it) {
   tfd__mesh_lost(m, process, how);
 }
 
+static bool is_sound(const tfd__peer *it, const tfd__frame *f) {
+  return f->sum == tfd__crc32c(0, it->in + TFD_FRAME_BYTES, (size_t)f->length);
+}
+
 static void receive_control(tfd__mesh *m, int process) {
   tfd__peer *it = &m->peers[process];
   tfd__frame f;
@@ -137,13 +141,16 @@ static void receive_control(tfd__mesh *m, int process) {
     size_t whole = TFD_FRAME_BYTES;
 
     if (it->in_n >= TFD_FRAME_BYTES) {
-      if (!tfd__frame_read(it->in, &f) || f.length > TFD_NOTE_BYTES ||
-          f.type == TFD_FRAME_DATA) {
+      bool good = tfd__frame_read(it->in, &f) && f.length <= TFD_NOTE_BYTES &&
+                  f.type != TFD_FRAME_DATA;
+
+      if (good) whole += (size_t)f.length;
+      if (good && it->in_n == whole) good = is_sound(it, &f);
+      if (!good) {
         it->deaf = true;
         tfd__mesh_damaged(m, process);
         return;
       }
-      whole += (size_t)f.length;
       if (it->in_n == whole) {
         hear(m, process, &f);
         continue;
