@@ -166,8 +166,11 @@ local function scaled(x, weight)
   return weight ~= nil and weight ~= 1 and x * weight or x
 end
 
--- Regularization: counted once, whatever the number of replicas.
-local function add_penalties(model, loss, detail, n)
+-- What layers add, counted once whatever the number of replicas: each has a part
+-- by its share of the examples, for an activity's penalty is a mean over those;
+-- of the weights' own ones all replicas together have one. A mean over none may
+-- be nan.
+local function add_penalties(model, own, loss, detail)
   local list = model.losses
   if #list == 0 then
     return loss, detail
@@ -176,9 +179,17 @@ local function add_penalties(model, loss, detail, n)
   for i = 1, #list do
     sum = plus(sum, list[i])
   end
-  local replicas = replica_count()
+  local n, replicas = detail.n, replica_count()
+  local total = global_examples(own, n)
+  local part = sum
+  if replicas > 1 and n == 0 and total > 0 then
+    sum = nothing(sum)
+    part = sum
+  elseif replicas > 1 then
+    part = sum / (total > 0 and total / n or replicas)
+  end
   detail.total = plus(detail.total, sum * n)
-  return plus(loss, replicas > 1 and sum / replicas or sum), detail
+  return plus(loss, part), detail
 end
 
 local NAMES = { "x", "y", "y_pred", "sample_weight", "training" }
@@ -248,7 +259,7 @@ function M.compute_loss(model, x, y, y_pred, sample_weight)
   if y_pred ~= nil then
     loss = output_losses(model, own, y, y_pred, sample_weight, detail)
   end
-  loss, detail = add_penalties(model, loss, detail, detail.n)
+  loss, detail = add_penalties(model, own, loss, detail)
   if loss == nil then
     errors.raise("ValueError", ("model %s has no loss to compute"):format(
       text.quote(model.name)), "pass loss = ... to compile, or call add_loss")
