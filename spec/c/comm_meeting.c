@@ -447,6 +447,10 @@ static int comes_back(int process, int processes, int local) {
   int i;
 
   for (i = 0; i < 80; i++) CHECK(knock() >= 0);
+  n.start_timeout = 1; /* the others may be about to find that it is gone */
+  CHECK(open_world(&n, local, &w) == TFD_DEADLINE_EXCEEDED);
+  CHECK(strstr(tfd_error_message(), "all have to be started again") != NULL);
+  n.start_timeout = 0;
   n.beat_timeout = 0.5;
   CHECK(open_world(&n, local, &w) == TFD_FAILED_PRECONDITION);
   CHECK(strstr(tfd_error_message(), "process 1 does not agree with process 0 ("

@@ -34,7 +34,9 @@ typedef struct line {
   int channel;
   int64_t retry;
   int64_t pause;
-  int error;         /* of the last try (tfd__connect_error); 0 = none yet */
+  int error; /* of the last try (tfd__connect_error); 0 = none yet,
+                     ** EALREADY = the verdict put it off */
+  tfd__verdict put_off;
   int turn;          /* tries so far: a host may have several addresses */
   int64_t late;      /* since when the job is under way without this; 0 = not */
   tfd__lookup *name; /* while it is STAGE_NAMING */
@@ -236,6 +238,7 @@ static int out_is_over(meeting *m, line *l) {
   if (!t->agreed) {
     if (t->verdict == TFD_VERDICT_LATER ||
         (t->verdict == TFD_VERDICT_UNDER_WAY && !is_too_late(m, l))) {
+      l->put_off = t->verdict;
       try_later(l, EALREADY);
       return TFD_OK;
     }
@@ -385,7 +388,8 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
     if (m->sockets[p].pid != 0) {
       why = "was here and has ended";
     } else if (p < m->network->process && l->error != 0) {
-      why = tfd__connect_error(l->error);
+      why = l->error == EALREADY ? tfd__verdict_text(l->put_off)
+                                 : tfd__connect_error(l->error);
     } else if (p < m->network->process && l->stage == STAGE_NAMING) {
       why = "its host is being looked up";
     }
