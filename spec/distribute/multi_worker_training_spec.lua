@@ -91,6 +91,37 @@ describe("input over workers #once", function()
     assert.are_not.equal(orders[1], orders[2])
   end)
 
+  it("knows the shares of batches that are all full", function()
+    local outs = workers.outputs { program = HEAD .. [[
+      local D = tf.data.Dataset
+      for _, size in ipairs { 4, 5 } do
+        for _, full in ipairs { true, false } do
+          local ds = s:experimental_distribute_dataset(D.range(23):batch(size,
+            { drop_remainder = full }))
+          local sizes = {}
+          for x in ds:iter() do
+            sizes[#sizes + 1] = s:experimental_local_results(x)[1].shape[1]
+          end
+          print(ds.element_spec.value_specs[1].shape[1], table.concat(sizes, " "))
+        end
+      end
+      local ds = s:experimental_distribute_dataset(D.range(23):batch(4,
+        { drop_remainder = true }))
+      local sum = tf.function_(function()
+        local total = tf.constant(0, { dtype = "int64" })
+        for x in ds:iter() do
+          total = total + tf.reduce_sum(s:experimental_local_results(x)[1])
+        end
+        return total
+      end)
+      print(sum():item())
+    ]] }
+    assert.equal(lines("2\t2 2 2 2 2", "-1\t2 2 2 2 2 2", "-1\t3 3 3 3",
+      "-1\t3 3 3 3 3", "85"), outs[1])
+    assert.equal(lines("2\t2 2 2 2 2", "-1\t2 2 2 2 2 1", "-1\t2 2 2 2",
+      "-1\t2 2 2 2 0", "105"), outs[2])
+  end)
+
   it("lets functions of data that all read draw alike", function()
     local outs = workers.outputs { program = HEAD .. [[
       for _ = 1, w do -- out of step

@@ -321,6 +321,19 @@ describe("a model of a mixed policy", function()
     end)
   end)
 
+  it("shows optimizers in a trace, too", function()
+    local plain, v = K.optimizers.Adam(0.1), tf.Variable(1.0)
+    local scaled = P.LossScaleOptimizer(K.optimizers.SGD())
+    plain:build { v }
+    scaled:build { v }
+    local seen
+    tf.function_(function()
+      seen = { tostring(plain), tostring(scaled) }
+    end)()
+    assert.same({ "Adam (in a traced function)",
+      "LossScaleOptimizer of SGD (in a traced function)" }, seen)
+  end)
+
   -- A gradient of 2^-26 is 0 in float16 and 2^-11 when the loss is scaled.
   it("keeps gradients that float16 has no place for", function()
     local function moved(scaled)

@@ -36,8 +36,9 @@ local function share_spec(plan, x)
     return x
   end
   local dims = lists.copy(x.shape)
-  dims[1] = plan.W == 1 and shares.static_share(plan.G or dims[1], plan.R,
-    dims[1] >= 0) or -1
+  dims[1] = (plan.W == 1 or plan.kind == "global")
+    and shares.static_share(plan.G or dims[1], plan.W * plan.R, dims[1] >= 0)
+    or -1
   return spec.new(dims, x.dtype, x.name)
 end
 

@@ -269,6 +269,9 @@ function Scaler.__newindex(self, key, value)
 end
 
 function Scaler.__tostring(self)
+  if tracing.current() ~= nil then -- no numbers yet
+    return ("%s of %s"):format(WHAT, tostring(own_of(self).inner))
+  end
   return ("%s (scale %s) of %s"):format(WHAT,
     text.number(own_of(self).scale:read_value():item()),
     tostring(own_of(self).inner))

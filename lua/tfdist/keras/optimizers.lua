@@ -21,6 +21,7 @@ local rules = require "tfdist.keras.update_rules"
 local schedules = require "tfdist.keras.schedules"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local tracing = require "tfdist.core.tracing"
 local values = require "tfdist.distribute.values"
 local variable = require "tfdist.core.variable"
 
@@ -394,6 +395,9 @@ local function make_class(name, known)
     hypers.set(own, key, value)
   end
   function meta.__tostring(self)
+    if tracing.current() ~= nil then -- no numbers yet
+      return name .. " (in a traced function)"
+    end
     local step = hypers.steps(own_of(self))
     return ("%s (learning rate %s, %d steps%s)"):format(name,
       text.number(hypers.learning_rate(own_of(self), step)), step,
