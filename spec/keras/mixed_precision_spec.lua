@@ -329,7 +329,7 @@ describe("a model of a mixed policy", function()
     local seen
     tf.function_(function()
       seen = { tostring(plain), tostring(scaled) }
-    end)()
+    end):get_concrete_function()
     assert.same({ "Adam (in a traced function)",
       "LossScaleOptimizer of SGD (in a traced function)" }, seen)
   end)

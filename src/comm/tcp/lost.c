@@ -33,7 +33,7 @@ void tfd__say_where(const tfd__frame *beat, const char *is_in, char *text,
   char words[192];
 
   if (beat->seq == 0) {
-    (void)snprintf(text, bytes, "has come to none");
+    (void)snprintf(text, bytes, "%s no collective", is_in);
     return;
   }
   tfd__frame_text(beat, words, sizeof words);
