@@ -245,7 +245,8 @@ for _, host in ipairs(process.hosts) do
       repeat
         if TWICE then signal("INT", other .. " 2>/dev/null") end
         local f = io.open("/proc/" .. other .. "/stat")
-        state = f and f:read "*a":match "%) (%a)" or "X"
+        local text = f and f:read "*a" -- nil: it was taken away meanwhile
+        state = text and text:match "%) (%a)" or "X"
         if f then f:close() end
       until state == "Z" or state == "X"
       print(("%.3f"):format(raw.monotonic() - began))
