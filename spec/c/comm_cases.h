@@ -399,6 +399,119 @@ static inline void case_other_order(const world w[2], bool at_once, int64_t n) {
 
 /* --- all of them ---------------------------------------------------------- */
 
+/* Who adds up halves in float32; NCCL does not, and what the processes of a host
+** have together is rounded before it meets the other hosts'. */
+static inline bool adds_wide(const char *provider) {
+  static const char *const names[] = {"shm",     "tcp",      "ring",
+                                      "halving", "doubling", "mpi"};
+  size_t k;
+
+  for (k = 0; k < sizeof names / sizeof *names; k++) {
+    if (strcmp(names[k], provider) == 0) return true;
+  }
+  return false;
+}
+
+/* Halves: rank 0 has a number beside which 1, the other ranks', is lost unless
+** it is added up in float32. What the ranks of a process have together is rounded
+** before it meets the others', except by MPI. */
+static inline void case_halves(const world *w, int dtype, double large) {
+  enum { N = 67 };
+  const tfd__group *g = w->group;
+  const char *provider = g->provider->name;
+  int together = strcmp(provider, "mpi") == 0 ? g->size : g->local;
+  uint16_t values[N];
+  uint16_t want;
+  pieces in;
+  tfd__collective c =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &in, &in);
+  int i;
+  int j;
+
+  if (!adds_wide(provider)) return;
+  tfd__store(&want, dtype, large + together - 1);
+  tfd__store(&want, dtype, tfd__load(&want, dtype) + g->size - together);
+  make_pieces(w, &in, dtype, N);
+  for (i = 0; i < g->local; i++) {
+    for (j = 0; j < N; j++) {
+      tfd__store(&values[j], dtype, g->base + i == 0 ? large : 1);
+    }
+    assert_int_equal(
+        TFD_OK, tfd__host_write(in.list[i].buffer, 0, values, sizeof values));
+  }
+  complete(w, &c);
+  for (i = 0; i < g->local; i++) {
+    assert_int_equal(
+        TFD_OK, tfd__host_read(in.list[i].buffer, 0, values, sizeof values));
+    for (j = 0; j < N; j++) {
+      if (values[j] == want) continue;
+      fail_msg("%s of %d ranks: element %d is %g, not %g",
+               tfd__dtype_name(dtype), g->size, j, tfd__load(&values[j], dtype),
+               tfd__load(&want, dtype));
+    }
+  }
+  drop_pieces(w, &in);
+}
+
+/* Values whose sum depends on the order. */
+static inline void fill_unevenly(const world *w, pieces *p, int64_t n) {
+  float *values = calloc((size_t)n, sizeof *values);
+  int64_t j;
+  int i;
+
+  assert_non_null(values);
+  for (i = 0; i < w->group->local; i++) {
+    uint32_t x = 1 + (uint32_t)(w->group->base + i) * 7919;
+
+    for (j = 0; j < n; j++) {
+      x = x * 1664525 + 1013904223;
+      values[j] = (float)((double)(int32_t)x / (double)(1 << x % 29));
+    }
+    assert_int_equal(TFD_OK, tfd__host_write(p->list[i].buffer, 0, values,
+                                             (size_t)n * sizeof *values));
+  }
+  free(values);
+}
+
+/* All ranks have the same bits, and once more the same ones. */
+static inline void case_same_bits(const world *w, int64_t n) {
+  const tfd__group *g = w->group;
+  size_t bytes = (size_t)n * sizeof(float);
+  char *all = malloc((size_t)g->size * bytes);
+  char *first = malloc(bytes);
+  pieces in;
+  pieces out;
+  pieces whole;
+  tfd__collective sum =
+      collective(TFD_COLLECTIVE_ALL_REDUCE, TFD_REDUCE_SUM, &in, &out);
+  tfd__collective gather =
+      collective(TFD_COLLECTIVE_ALL_GATHER, TFD_REDUCE_SUM, &out, &whole);
+  int turn;
+  int r;
+
+  assert_non_null(all);
+  assert_non_null(first);
+  make_pieces(w, &in, TFD_FLOAT32, n);
+  make_pieces(w, &out, TFD_FLOAT32, n);
+  make_pieces(w, &whole, TFD_FLOAT32, n * g->size);
+  for (turn = 0; turn < 2; turn++) {
+    fill_unevenly(w, &in, n);
+    complete(w, &sum);
+    complete(w, &gather);
+    assert_int_equal(TFD_OK, tfd__host_read(whole.list[0].buffer, 0, all,
+                                            (size_t)g->size * bytes));
+    if (turn == 0) memcpy(first, all, bytes);
+    for (r = 0; r < g->size; r++) {
+      assert_memory_equal(first, all + (size_t)r * bytes, bytes);
+    }
+  }
+  drop_pieces(w, &in);
+  drop_pieces(w, &out);
+  drop_pieces(w, &whole);
+  free(first);
+  free(all);
+}
+
 /* Runs that are shared among devices are tried for one dtype of each way. */
 static inline bool is_tried(const world *w, int dtype, int64_t n) {
   bool leads = dtype == TFD_FLOAT32 || dtype == TFD_BFLOAT16 ||
@@ -443,6 +556,9 @@ static inline void check_world(const world *w) {
 
   complete(w, &barrier);
   case_several(w);
+  case_halves(w, TFD_FLOAT16, 2048);
+  case_halves(w, TFD_BFLOAT16, 256);
+  case_same_bits(w, w->small ? 1001 : 10007);
   for (dtype = 1; dtype < TFD_DTYPE_END; dtype++) {
     check_odd_sizes(w, dtype);
     if (w->small && dtype % 3 != 1) continue;

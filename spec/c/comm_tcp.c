@@ -280,8 +280,8 @@ static int hears_where(int process, int processes, int local) {
   CHECK(strstr(tfd_error_message(), text) != NULL);
   CHECK(strstr(tfd_error_message(),
                ") was last heard of in collective 1, all_reduce sum of "
-               "float32[1000] at train.lua:40; process 0 (this one) has come "
-               "to none") != NULL);
+               "float32[1000] at train.lua:40; process 0 (this one) is in no "
+               "collective") != NULL);
   tfd__release(w.group);
   return 0;
 }

@@ -172,6 +172,13 @@ describe("reduce", function()
 
   R.each(it, pending, "half types add up in float32, the same bits everywhere",
     function(s, n)
+      -- Beside 2048 a 1 is lost in float16, which rounds to the even neighbour.
+      local sums = s:run(function()
+        return R.ctx():all_reduce("SUM", tf.cast(tf.constant(
+          R.id() == 0 and 2048 or 1), "float16"))
+      end)
+      local want = ({ nil, 2048, 2050, 2052, 2052 })[n]
+      assert.same(R.list(n, function() return want end), R.locals(s, sums))
       for _, dtype in ipairs { "float16", "bfloat16", "float32" } do
         local x = s:run(function()
           local sum = R.ctx():all_reduce("SUM",

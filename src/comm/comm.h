@@ -10,7 +10,8 @@
 ** G1 What local rank i gives and gets lies on devices[i], dense. Collectives
 **    see runs of elements: shapes are the callers' affair.
 ** G2 Every rank gets the same bits. Sums are added in the order of ranks, half
-**    types in float32, unless the provider says otherwise.
+**    types in float32, unless the provider says otherwise: what a process's
+**    ranks have together, and a host's, is rounded before it meets others'.
 ** G3 A begun collective owns its memory until it is done: outputs are not read
 **    before, inputs not written. Providers that are `ordered` do their work on
 **    the devices' streams: there calls that are submitted later come after it,
