@@ -150,6 +150,51 @@ describe("variable creation", function()
         { v.values[1].name, v.values[2].name })
     end)
 
+  R.pair(it, pending, "E15 scopes that start anew are the replicas' alike",
+    function(s)
+      for _, outer in ipairs { "main", "" } do
+        for name, want in pairs { ["abs/"] = "abs/", ["main/x/"] = "main/x/",
+          ["main/"] = "main/", [""] = "" } do
+          local seen, inner = {}, {}
+          local v = tf.name_scope(outer, function()
+            return s:run(function()
+              return tf.name_scope("foo", function()
+                return tf.name_scope(name, function(scope)
+                  seen[R.id()] = scope
+                  return tf.name_scope("in", function(deeper)
+                    inner[R.id()] = deeper
+                    return tf.Variable(1.0, { name = "v" })
+                  end)
+                end)
+              end)
+            end)
+          end)
+          assert.same({ [0] = want, want }, seen)
+          assert.same({ [0] = want .. "in/", want .. "in/" }, inner)
+          assert.same({ want .. "in/v", want .. "in/v/replica_1" },
+            { v.values[1].name, v.values[2].name })
+        end
+      end
+    end)
+
+  R.pair(it, pending, "E15 a replica's own coroutines have its scope",
+    function(s)
+      local seen = {}
+      local v = tf.name_scope("main", function()
+        return s:run(function()
+          return coroutine.wrap(function()
+            return tf.name_scope("foo", function(scope)
+              seen[R.id()] = scope
+              return tf.Variable(1.0, { name = "v" })
+            end)
+          end)()
+        end)
+      end)
+      assert.same({ [0] = "main/foo/", "main/replica_1/foo/" }, seen)
+      assert.same({ "main/foo/v", "main/foo/v/replica_1" },
+        { v.values[1].name, v.values[2].name })
+    end)
+
   R.pair(it, pending, "E16 creators of replicas stay with them", function(s)
     local x = s:scope(function()
       return tf.variable_creator_scope(function()

@@ -102,7 +102,6 @@ local function check_stacks(call)
   if state.current.name_scope ~= "" or state.current.creators ~= nil then
     violation(call, "name scope %q or creators are left",
       state.current.name_scope)
-    state.swap(state.new())
     state.current.name_scope, state.current.creators = "", nil
   end
 end

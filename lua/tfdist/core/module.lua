@@ -213,8 +213,9 @@ end
 
 local function construct(class, meta, ...)
   local self = setmetatable({}, meta)
-  if state.current.name_scope ~= "" then
-    rawset(self, "_scope", state.current.name_scope)
+  local scope = state.shared_scope(state.current)
+  if scope ~= "" then
+    rawset(self, "_scope", scope)
   end
   class.init(self, ...)
   return self

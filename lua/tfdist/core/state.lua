@@ -11,18 +11,22 @@ local resume = coroutine.resume
 
 local M = {}
 
---- A state that starts as a copy of the current one (or empty).
----@param from? table
----@return table
-function M.new(from)
-  return {
-    name_scope = from and from.name_scope or "",
-    -- Linked list, innermost first: { creator = fn, next = list }.
-    creators = from and from.creators or nil,
-  }
-end
+--- `creators` of a state is a linked list, innermost first: { creator = fn,
+--- next = list }.
+M.current = { name_scope = "" }
 
-M.current = M.new()
+--- The name scope of a state as variables have it. All replicas make the same
+--- ones: "main/replica_1/", which the second replica sees as the scope of its
+--- run, is "main/" to them.
+---@param own table
+---@return string
+function M.shared_scope(own)
+  local scope, seen = own.name_scope, own.run_seen
+  if seen == nil or scope:sub(1, #seen) ~= seen then
+    return scope
+  end
+  return own.run_scope .. scope:sub(#seen + 1)
+end
 
 --- Whether what tf.function_ made is called as plain functions.
 M.eagerly = false

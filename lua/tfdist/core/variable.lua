@@ -206,7 +206,7 @@ function M.specification(kwargs)
   end
   return {
     operand = operand, dtype = dtype, trainable = trainable,
-    name = state.current.name_scope .. name,
+    name = state.shared_scope(state.current) .. name,
     synchronization = synchronization, aggregation = aggregation,
     constraint = kwargs.constraint,
   }
@@ -297,21 +297,6 @@ end
 
 local check_function = text.check_callable
 
--- "main/replica_1/" is what the second replica sees as the scope "main/" of its
--- run. Variables do not have it, for all replicas make the same ones.
-local function own_run_scope(own)
-  local id = own.replica and own.replica.id or 0
-  return id > 0 and own.run_scope .. ("replica_%d/"):format(id) or nil
-end
-
--- The scope with `to` where it begins with `from`; as it is where one is nil.
-local function moved(scope, from, to)
-  if from == nil or to == nil or scope:sub(1, #from) ~= from then
-    return scope
-  end
-  return to .. scope:sub(#from + 1)
-end
-
 --- Name scope around fn's variables: "scope/name". A name that ends with "/"
 --- starts anew. fn gets the full scope, which names the replica but the first.
 --- Without fn: an object with close().
@@ -326,19 +311,17 @@ local function name_scope(name, fn)
   end
   local own = state.current
   local before = own.name_scope
-  if name:sub(-1) == "/" then
-    own.name_scope = moved(name, own_run_scope(own), own.run_scope)
-  else
-    own.name_scope = name == "" and "" or before .. name .. "/"
+  if name ~= "" and name:sub(-1) ~= "/" then
+    name = before .. name .. "/"
   end
+  own.name_scope = name
   local function undo()
     own.name_scope = before
   end
   if fn == nil then
     return state.closer("name_scope", undo)
   end
-  return state.protect(undo, fn, moved(own.name_scope,
-    own.run_scope, own_run_scope(own)))
+  return state.protect(undo, fn, name)
 end
 
 --- Put variables into tf.

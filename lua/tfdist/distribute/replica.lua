@@ -100,8 +100,12 @@ local function muster(strategy, outer)
       thread = replica.thread, replica = replica,
     }, Context)
     replica.context, mode.replica = context, context
-    own.mode, own.creators, own.name_scope = mode, creators, name_scope
-    own.run_scope = name_scope
+    own.mode, own.creators = mode, creators
+    if own.run_scope ~= name_scope then
+      own.run_scope, own.run_seen = name_scope, i > 1 and name_scope
+        .. ("replica_%d/"):format(replica.id) or nil
+    end
+    own.name_scope = own.run_seen or name_scope
     if trace ~= nil then
       own.trace = trace
     end
