@@ -56,15 +56,19 @@ function M.sequence(drawn, share)
     share and not share.functions_below and share.worker)
 end
 
+local function have_functions(nodes)
+  for i = 1, #nodes do
+    if nodes[i].fn or have_functions(nodes[i].inputs) then
+      return true
+    end
+  end
+  return false
+end
+
 --- Where sequences of users' functions begin that begin now; nil where none of
 --- these nodes or below has a function.
 function M.here(nodes)
-  for i = 1, #nodes do
-    if nodes[i].fn or M.here(nodes[i].inputs) then
-      return random_seed.position(seed_of)
-    end
-  end
-  return nil
+  return have_functions(nodes) and random_seed.position(seed_of) or nil
 end
 
 local function note_stages(share, node, is_below)

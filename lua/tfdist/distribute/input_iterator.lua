@@ -93,8 +93,15 @@ local function regroup(plan, packs)
   return element.rebuild(packs[1], out)
 end
 
+-- Do several workers read elements alike, each its share of them? With other
+-- policies they may have pipelines of their own.
+local function reads_alike(plan)
+  return plan.W > 1 and (plan.policy == "DATA" or plan.policy == "HINT")
+end
+
 -- What all workers draw by, of what all of them read alike: the chief's seeds,
 -- and where its functions' numbers begin. The first is nil where they are equal.
+-- All of them call it.
 local function agreed(plan, seeds_here, functions)
   local own = json.encode { seeds = seeds_here, functions = functions }
   local chiefs = reduce.chiefs_text(plan.strategy, "distributed input", own)
@@ -115,7 +122,6 @@ local function steps_of(plan, saved)
     source.run = dataset.new_run(saved and saved.seeds[i],
       saved and saved.drawn and saved.drawn[i] or nil, share)
     source.run.watch_sizes = plan.kind == "global"
-    random_seed.begin_at(source.run.sequence, saved and saved.functions)
     sources[i] = source
   end
   local maker = steps.make(plan, sources)
@@ -275,7 +281,14 @@ local function iterate_traced(plan)
   end, left), Iterator)
 end
 
---- An iterator from the beginning.
+local function begin_functions(self)
+  for i = 1, #self.sources do
+    random_seed.begin_at(self.sources[i].run.sequence, self.functions)
+  end
+end
+
+--- An iterator from the beginning. All workers make it together where they read
+--- alike what is random or has users' functions.
 function M.iterate(plan)
   if tracing.current() ~= nil then
     return iterate_traced(plan)
@@ -288,15 +301,16 @@ function M.iterate(plan)
     self.seeds[i] = self.sources[i]:state().seeds
     random = random + #self.seeds[i]
   end
-  -- With other policies workers may have pipelines of their own.
-  local alike = plan.policy == "DATA" or plan.policy == "HINT"
-  local functions = plan.W > 1 and alike and seeds.here(plan.nodes) or nil
-  if functions or plan.W > 1 and alike and random > 0 then
+  local alike = reads_alike(plan)
+  local functions = alike and seeds.here(plan.nodes) or nil
+  if functions or alike and random > 0 then
     local others
     others, self.functions = agreed(plan, self.seeds, functions)
-    self.seeds = others or self.seeds
-    self.sources, self.steps = steps_of(plan, { seeds = self.seeds,
-      functions = self.functions })
+    if others then
+      self.seeds = others
+      self.sources, self.steps = steps_of(plan, { seeds = others })
+    end
+    begin_functions(self)
   end
   self.ahead = basic.ahead(self.steps, plan.buffer)
   return self
@@ -314,7 +328,7 @@ function iterator_methods.state(self)
 end
 
 --- Go where another iterator of an equal data set was at state(); as the
---- restore of a data set's own iterator.
+--- restore of a data set's own iterator. All workers call it together.
 --- Errors: ValueError for a state of another data set.
 function iterator_methods.restore(self, saved)
   check_self(self, "restore")
@@ -329,10 +343,17 @@ function iterator_methods.restore(self, saved)
   self.closed, self.done, self.count = false, false, saved.count
   self.seeds, self.functions = saved.seeds, saved.functions
   self.sources, self.steps = steps_of(self.plan, saved)
+  -- What one worker saved alone may not say where functions begin.
+  local functions = self.functions == nil and reads_alike(self.plan)
+    and seeds.here(self.plan.nodes) or nil
+  if functions then
+    self.functions = select(2, agreed(self.plan, self.seeds, functions))
+  end
+  begin_functions(self)
   if self.plan.kind == "global" then
     self.sources[1]:restore { version = 1, count = saved.count,
       seeds = saved.seeds[1], drawn = saved.drawn and saved.drawn[1] or nil,
-      functions = saved.functions, resized = saved.resized }
+      functions = self.functions, resized = saved.resized }
   else
     for _ = 1, saved.count do
       dataset.isolated(self.steps.next)
