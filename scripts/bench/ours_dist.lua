@@ -315,9 +315,10 @@ local function gradients(name, where)
   return made[key]
 end
 
--- Seconds of the trace, of the first call beyond those of the next: there the
--- program is made, and its memory touched; and of both for another function of
--- the same step, which finds its memory touched.
+-- A function that gives, for another function of the same step each time, the
+-- seconds of its trace and of its first call beyond those of the next: there the
+-- program is made, and the first time its memory touched. Then what it gave
+-- first.
 local function trace_times(name)
   local step, data = make_step(name)
   local x, y = data()
@@ -338,9 +339,14 @@ local function trace_times(name)
     table.sort(warm)
     return trace, math.max(first - warm[2], 0)
   end
-  local trace, first = times()
-  local again, passes = times()
-  return trace, first, again + passes
+  return times, times()
+end
+
+-- Of both where memory was touched before.
+local function pass_times(name)
+  local times = trace_times(name)
+  local trace, passes = times()
+  return trace + passes
 end
 
 -- Wall seconds of one call; the device is waited for at both ends.
@@ -435,11 +441,11 @@ local function answer(what, a, b)
   elseif what == "traced_step" then
     return timed(distributed(a, tonumber(b), true), step_times(a))
   elseif what == "trace" then
-    return (trace_times(a))
-  elseif what == "first" then
     return (select(2, trace_times(a)))
-  elseif what == "trace_passes" then
+  elseif what == "first" then
     return (select(3, trace_times(a)))
+  elseif what == "trace_passes" then
+    return pass_times(a)
   elseif what == "allreduce" then
     return all_reduce(tonumber(a), tonumber(b))
   elseif what == "more" then
