@@ -4,6 +4,7 @@ local files = require "spec.support.files"
 local mpi = require "spec.support.mpi"
 local process = require "spec.support.process"
 local slurm = require "tfdist.distribute.cluster.slurm"
+local workers = require "spec.support.workers"
 
 local lines = process.lines
 
@@ -17,20 +18,7 @@ io.write(("%s %d of %d: %g\n"):format(resolver.task_type, resolver.task_id,
 ]]
 
 -- The chief's losses; one worker has the same, for the batches are the same.
-local TRAINING = [[
-local tf = require "tfdist"
-local strategy = tf.distribute.MultiWorkerMirroredStrategy()
-tf.random.set_seed(3)
-local model = strategy:scope(function()
-  local m = tf.keras.Sequential { tf.keras.layers.Dense(8, { activation = "tanh",
-    input_shape = { 5 } }), tf.keras.layers.Dense(1) }
-  m:compile { optimizer = tf.keras.optimizers.SGD(0.05), loss = "mse" }
-  return m
-end)
-local x = tf.random.stateless_normal({ 64, 5 }, { 1, 2 })
-local y = tf.reduce_sum(x * x, { axis = 1, keepdims = true })
-local history = model:fit(x, y, { epochs = 6, batch_size = 16, verbose = 0,
-  shuffle = false })
+local TRAINING = workers.TRAINING .. [[
 if strategy.extended.is_chief then
   for _, loss in ipairs(history.history.loss) do
     print(("loss %.9g"):format(loss))

@@ -93,7 +93,7 @@ local function check_case(case, strategy, n, first, last)
     local args = distributed(case, strategy, dtype)
     local label = ("%s %s"):format(case.name, dtype)
     assert.is_true(check_values(case, strategy, args, label) >= n, label)
-    if case.grad and traces.FLOAT[dtype] then
+    if case.grad and cases.FLOAT[dtype] then
       check_gradients(case, strategy, args, label)
     end
   end

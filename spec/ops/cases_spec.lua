@@ -18,8 +18,7 @@ local EXACT = { abs = 0, rel = 0 }
 local STEP = 1e-6 -- central differences: error about STEP^2 + 1e-16 / STEP
 local GRADIENT = { abs = 2e-7, rel = 2e-5 }
 
-local FLOAT = { float16 = true, bfloat16 = true, float32 = true,
-                float64 = true }
+local FLOAT = cases.FLOAT
 
 local function tolerance(case, dtype)
   local own = case.tol and case.tol[dtype]
@@ -118,19 +117,6 @@ end
 
 -- Gradients --------------------------------------------------------------------
 
-local function differentiated(case)
-  local list = {}
-  for i, spec in ipairs(case.inputs) do
-    local float = spec.dtype == nil and spec.kind ~= "boolean"
-      or FLOAT[spec.dtype]
-    if float and case.grad == true then list[#list + 1] = i end
-  end
-  if type(case.grad) == "table" then
-    for _, i in ipairs(case.grad) do list[#list + 1] = i + 1 end
-  end
-  return list
-end
-
 --- A fixed weight for each output element, so that no error can cancel.
 local function weights_like(out, k)
   local spec = { kind = "normal", dims = out.shape }
@@ -185,7 +171,7 @@ end
 
 local function check_gradients(case)
   local args = inputs(case, "float64")
-  local list = differentiated(case)
+  local list = cases.differentiated(case)
   local sources = {}
   for i, which in ipairs(list) do sources[i] = args[which] end
   local outs

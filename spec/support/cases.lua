@@ -26,6 +26,10 @@ local DTYPES = {
   all = join(FLOATS, INTS, { "bool" }),
 }
 
+--- The dtypes that have gradients.
+M.FLOAT = {}
+for _, dtype in ipairs(FLOATS) do M.FLOAT[dtype] = true end
+
 M.families = {
   "core", "math", "reduce", "array", "linalg", "nn", "loss", "random",
   "image", "update",
@@ -155,6 +159,20 @@ local function normalise(family, entry)
   entry.dtypes = type(dtypes) == "table" and dtypes
     or assert(DTYPES[dtypes], name .. ": unknown dtypes " .. tostring(dtypes))
   return entry
+end
+
+--- The inputs that a case's gradients are taken by, as numbers from 1.
+function M.differentiated(case)
+  local list = {}
+  for i, spec in ipairs(case.inputs) do
+    local float = spec.dtype == nil and spec.kind ~= "boolean"
+      or M.FLOAT[spec.dtype]
+    if float and case.grad == true then list[#list + 1] = i end
+  end
+  if type(case.grad) == "table" then
+    for _, i in ipairs(case.grad) do list[#list + 1] = i + 1 end
+  end
+  return list
 end
 
 --- All cases of one family; an empty list when it has no file.

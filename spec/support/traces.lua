@@ -8,9 +8,6 @@ local unpack = table.unpack or unpack -- luacheck: ignore 143 113
 
 local M = {}
 
---- The dtypes that have gradients.
-M.FLOAT = { float16 = true, bfloat16 = true, float32 = true, float64 = true }
-
 --- All elements of a tensor or variable as a flat list.
 function M.values(t)
   return tf.convert_to_tensor(t):toflat()
@@ -37,30 +34,16 @@ function M.call(case, args)
   return { case.fn(tf, unpack(args, 1, #case.inputs)) }
 end
 
--- The inputs that the case's gradients are taken by.
-local function differentiated(case)
-  local list = {}
-  for i, spec in ipairs(case.inputs) do
-    local float = spec.dtype == nil and spec.kind ~= "boolean"
-      or M.FLOAT[spec.dtype]
-    if float and case.grad == true then list[#list + 1] = i end
-  end
-  if type(case.grad) == "table" then
-    for _, i in ipairs(case.grad) do list[#list + 1] = i + 1 end
-  end
-  return list
-end
-
 --- Gradients of all floating-point results of fn(args...), as M.call gives
 --- them, by the case's inputs; absent ones are left out.
 function M.case_gradients(case, fn, args)
   local sources = {}
-  for i, which in ipairs(differentiated(case)) do sources[i] = args[which] end
+  for i, which in ipairs(cases.differentiated(case)) do sources[i] = args[which] end
   local targets = {}
   local tape = tf.GradientTape(function(t)
     t:watch(sources)
     for _, out in ipairs(fn(unpack(args, 1, #case.inputs))) do
-      if M.FLOAT[out.dtype] then targets[#targets + 1] = out end
+      if cases.FLOAT[out.dtype] then targets[#targets + 1] = out end
     end
   end)
   local got = tape:gradient(targets, sources)

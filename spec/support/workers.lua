@@ -38,6 +38,24 @@ local function heard(pid, words)
 end
 ]]
 
+--- A training of all workers together, to `history`; its sums depend on their
+--- order.
+M.TRAINING = [[
+local tf = require "tfdist"
+local strategy = tf.distribute.MultiWorkerMirroredStrategy()
+tf.random.set_seed(3)
+local model = strategy:scope(function()
+  local m = tf.keras.Sequential { tf.keras.layers.Dense(8, { activation = "tanh",
+    input_shape = { 5 } }), tf.keras.layers.Dense(1) }
+  m:compile { optimizer = tf.keras.optimizers.SGD(0.05), loss = "mse" }
+  return m
+end)
+local x = tf.random.stateless_normal({ 64, 5 }, { 1, 2 })
+local y = tf.reduce_sum(x * x, { axis = 1, keepdims = true })
+local history = model:fit(x, y, { epochs = 6, batch_size = 16, verbose = 0,
+  shuffle = false })
+]]
+
 --- What programs of workers begin with: the strategy, this worker's number,
 --- the replica's number; a tensor's values, and those of all replicas here.
 M.HEAD = [[

@@ -426,7 +426,8 @@ function M.program(seed, options)
   return { seed = seed, inputs = g.inputs, variables = g.variables,
     statements = statements, results = results_of(g),
     failed = g.failed, has_inner = g.has_inner, has_tape = g.has_tape,
-    around = (not g.flows or g.flows == "around") and not g.has_run, taped = g.flows == "taped",
+    around = (not g.flows or g.flows == "around") and not g.has_run,
+    taped = g.flows == "taped",
     -- Loops of the graph do not let shapes change.
     open = g.rng:int(1, 3) == 1 and not g.flows }
 end
