@@ -94,6 +94,27 @@ describe("under mpirun #once", function()
     pending(mpi.why)
     return
   end
+  -- Open MPI's own daemons pass on 4096 bytes at a time, whatever ends there.
+  if mpi.all[#mpi.all] == "mpich" then
+    it("lines of the workers stay whole (mpich)", function()
+      -- Both write at once, and no more than starters read at once.
+      local r = mpi.run { mpi = "mpich", program = workers.HEAD .. [[
+        for k = 1, 300 do
+          s:reduce("SUM", tf.ones { 1 })
+          io.write("worker ", w, " has ", k, "\n")
+        end
+      ]] }
+      assert.equal(0, r.code, r.err)
+      local next_of = { ["0"] = 1, ["1"] = 1 }
+      for line in r.out:gmatch "[^\n]+" do
+        local w, k = line:match "^worker ([01]) has (%d+)$"
+        assert.equal(next_of[w], tonumber(k), line)
+        next_of[w] = next_of[w] + 1
+      end
+      assert.same({ ["0"] = 301, ["1"] = 301 }, next_of)
+    end)
+  end
+
   for _, name in ipairs(mpi.all) do
     for _, host in ipairs(process.hosts) do
       it(("%s workers find each other (%s)"):format(host.name, name), function()

@@ -8,6 +8,8 @@
 ** program to watch that has started them. */
 #define _DEFAULT_SOURCE /* on_exit */
 #include <signal.h>
+#include <stdio.h>
+#include <stdio_ext.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +46,8 @@ static int initialise(void) {
   static const int crashes[] = {SIGABRT, SIGBUS, SIGFPE, SIGSEGV};
   enum { CRASHES = sizeof crashes / sizeof crashes[0] };
   struct sigaction before[CRASHES];
+  static char buffer[BUFSIZ];
+  bool has_buffer;
   int there = 0;
   int level = 0;
   int i;
@@ -58,8 +62,12 @@ static int initialise(void) {
                      "somebody else in this process");
   }
   for (i = 0; i < CRASHES; i++) (void)sigaction(crashes[i], NULL, &before[i]);
+  has_buffer = __fbufsize(stdout) != 1;
   i = MPI_Init_thread(NULL, NULL, MPI_THREAD_SERIALIZED, &level);
   if (i != MPI_SUCCESS) return tfd__mpi_error("MPI_Init_thread", i);
+  /* Starters pass on what they get: pieces of two processes' lines would mix
+  ** where a full buffer ends, or with none, as MPICH has it. */
+  if (has_buffer) (void)setvbuf(stdout, buffer, _IOLBF, sizeof buffer);
   for (i = 0; i < CRASHES; i++) (void)sigaction(crashes[i], &before[i], NULL);
   tfd__mpi.ours = true;
   /* MPICH tells it of requests, too, whatever they belong to. */
