@@ -1,11 +1,11 @@
--- Paths with zero bytes, which the system would cut there, and files without
--- an end.
+-- Paths with zero bytes, which the system would cut there, empty ones, and
+-- files without an end.
 local files = require "spec.support.files"
 local leaks = require "spec.support.leaks"
 local refused = require "spec.support.refused"
 local tf = require "tfdist"
 
-describe("paths with zero bytes", function()
+describe("paths with zero bytes and empty ones", function()
   leaks(before_each, after_each)
 
   -- Calls by name, given a path that is another file's up to its zero byte.
@@ -88,7 +88,20 @@ describe("paths with zero bytes", function()
     ["fashion_mnist.load_data"] = tf.keras.datasets.fashion_mnist.load_data,
   }
 
+  -- Patterns may find nothing, what is asked for may not be there, and pieces
+  -- of names may be empty.
+  local MAY_BE_EMPTY = { matching_files = true, list_files = true, cache = true,
+    ["create_file_writer suffix"] = true, print = true }
+
   for name, call in pairs(CALLS) do
+    if not MAY_BE_EMPTY[name] and not name:find "^gfile" then
+      it("not empty: " .. name, function()
+        if type(call) == "function" then refused.help(call) end
+        refused.check(name, "ValueError", { "is empty; expected" },
+          function() call "" end)
+      end)
+    end
+
     it(name, function()
       local place = files.place()
       files.write(place, "kept")

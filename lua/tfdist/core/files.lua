@@ -15,20 +15,34 @@ local FULL = {
   [122] = true,
 }
 
---- The path x, whole: the system would take a zero byte as its end and meet
---- another file.
+--- x, a piece of a path: the system would take a zero byte as the end of the
+--- whole and meet another file.
 --- Errors: ValueError for a zero byte; TypeError for what is no string.
 ---@param what string   function, for messages
 ---@param name string   argument, as messages call it
 ---@param x any
 ---@return string
-function M.path(what, name, x)
+function M.piece(what, name, x)
   if type(x) ~= "string" then
     errors.raise("TypeError", ("%s: %s must be a string, got %s"):format(what,
       name, text.describe(x)))
   elseif x:find("%z") then
     errors.raise("ValueError", ("%s: %s must not contain zero bytes, got %s")
       :format(what, name, text.describe(x)))
+  end
+  return x
+end
+
+--- The path x, as M.piece; what is put behind an empty one would lie in "/".
+--- Errors: also ValueError for an empty one.
+---@param what string
+---@param name string
+---@param x any
+---@return string
+function M.path(what, name, x)
+  if M.piece(what, name, x) == "" then
+    errors.raise("ValueError", ("%s: %s is empty; expected a path"):format(what,
+      name), "\".\" is the working folder")
   end
   return x
 end

@@ -477,7 +477,7 @@ end
 ---   iteration wrote other elements to it meanwhile.
 --- Source: tf.data.Dataset.cache
 dataset.method("cache", "filename='' name=nil", function(self, filename)
-  files.path("Dataset.cache", "filename", filename)
+  files.piece("Dataset.cache", "filename", filename)
   return dataset.new(Cache, "cache", { self.node }, {
     path = filename ~= "" and filename or nil, held = {},
   })

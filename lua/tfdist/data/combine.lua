@@ -454,7 +454,7 @@ dataset.static("list_files", "file_pattern shuffle=nil seed=nil name=nil",
       or options.list(what, "file_pattern", pattern, "patterns")
     local names = {}
     for i = 1, #patterns do
-      files.path(what, "file_pattern", patterns[i])
+      files.piece(what, "file_pattern", patterns[i])
       local found = files.glob(patterns[i])
       if #found == 0 then
         errors.raise("NotFound", ("%s: no files match %s"):format(what,

@@ -24,10 +24,6 @@ end
 
 -- Files ----------------------------------------------------------------------
 
-local function check_name(what, x)
-  return files.path(what, "the file name", x)
-end
-
 --- The contents of a file as a string.
 --- Errors: returns nil, message, "NotFound" when it cannot be opened; DataLoss
 ---   from 1 GiB on.
@@ -35,7 +31,7 @@ end
 ---@param filename string
 ---@return string?
 M.read_file = options.wrap("read_file", "filename name=nil", function(filename)
-  check_name("read_file", filename)
+  files.path("read_file", "the file name", filename)
   local contents, why, missing = files.read(filename)
   if contents == nil and missing then
     return nil, why, "NotFound"
@@ -51,7 +47,7 @@ end)
 --- Source: tf.io.write_file
 M.write_file = options.wrap("write_file", "filename contents name=nil",
   function(filename, contents)
-    check_name("write_file", filename)
+    files.path("write_file", "the file name", filename)
     if type(contents) ~= "string" then
       errors.raise("TypeError", "write_file: contents must be a string, got "
         .. text.describe(contents))
@@ -80,7 +76,7 @@ M.matching_files = options.wrap("matching_files", "pattern:table name=nil",
     local list, n = options.list("matching_files", "pattern", pattern)
     local out = {}
     for i = 1, n do
-      check_name("matching_files", list[i])
+      files.piece("matching_files", "the file name", list[i])
       for _, path in ipairs(files.glob(list[i])) do
         out[#out + 1] = path
       end
@@ -91,7 +87,7 @@ M.matching_files = options.wrap("matching_files", "pattern:table name=nil",
 
 local function path_function(name, fn)
   return options.wrap("gfile." .. name, "path", function(path)
-    check_name("gfile." .. name, path)
+    files.piece("gfile." .. name, "the file name", path)
     return fn(path)
   end)
 end
@@ -189,7 +185,7 @@ end
 --- Source: tf.io.TFRecordWriter
 M.TFRecordWriter = options.wrap("TFRecordWriter", "path options:table=nil",
   function(path, kind)
-    check_name("TFRecordWriter", path)
+    files.path("TFRecordWriter", "the file name", path)
     if getmetatable(kind) == Options then
       kind = kind.compression_type
     end

@@ -73,14 +73,6 @@ end
 
 -- Saving ---------------------------------------------------------------------
 
-local function check_path(what, path)
-  if path == "" then
-    errors.raise("TypeError", ("%s: the path must be a string, got %s"):format(
-      what, text.describe(path)))
-  end
-  files.path(what, "the path", path)
-end
-
 local function check_context(what)
   local mode = contexts.mode()
   if mode ~= nil and mode.replica ~= nil
@@ -118,7 +110,7 @@ end
 ---@return string path  as given
 function M.write(root, path, what, after)
   what = what or "checkpoint.write"
-  check_path(what, path)
+  files.path(what, "the path", path)
   check_context(what)
   local graph, saver = graphs.walk(root), raw.saver_new()
   local exact, writes = graphs.is_exact(root), together.is_writer(graph)
@@ -629,7 +621,7 @@ function M.read(root, path, what)
   if path == nil then
     return nil, what .. ": there is no checkpoint", "NotFound"
   end
-  check_path(what, path)
+  files.path(what, "the path", path)
   check_context(what)
   local restore = M.open(path) or not_there(what, path)
   local found, waits = {}, false
@@ -717,7 +709,7 @@ end
 ---@param path string
 ---@return table status
 function M.load_weights(model, path)
-  check_path("load_weights", path)
+  files.path("load_weights", "the path", path)
   local status = M.read(model, path, "load_weights")
   report(model, status.restore)
   return status

@@ -227,6 +227,7 @@ M.update_checkpoint_state = options.wrap("update_checkpoint_state",
   .. "all_model_checkpoint_timestamps:list=nil "
   .. "last_preserved_timestamp:number=nil",
   function(folder, latest, all, timestamps, preserved)
+    files.path("update_checkpoint_state", "save_dir", folder)
     if together.is_writer {} then
       state_file.write(folder, latest, all, timestamps, preserved)
     end

@@ -80,7 +80,7 @@ M.create_file_writer = options.wrap("create_file_writer",
     files.path("create_file_writer", "logdir", logdir)
     options.integer("create_file_writer", "max_queue", queue, 0)
     options.integer("create_file_writer", "flush_millis", millis, 0)
-    files.path("create_file_writer", "filename_suffix", suffix)
+    files.piece("create_file_writer", "filename_suffix", suffix)
     local self = setmetatable({ logdir = logdir, max_queue = queue,
       seconds = millis / 1000, waiting = 0, flushed = os.time() }, Writer)
     if should_save() then

@@ -201,7 +201,8 @@ static int cannot_listen(const char *address, int error) {
   (void)tfd__fail(TFD_UNAVAILABLE, "group: cannot listen on %s: %s%s", address,
                   strerror(error), owner);
   if (error == EADDRINUSE) {
-    return tfd__hint("another process has that port: `ss -ltnp` names it");
+    return tfd__hint("another process has that port, maybe as the same task: "
+                     "`ss -ltnp` names it");
   }
   if (error == EADDRNOTAVAIL) {
     return tfd__hint("this machine has none of that address");
