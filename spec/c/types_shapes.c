@@ -354,6 +354,50 @@ static void axes_merge_only_where_all_views_allow(void **state) {
   assert_int_equal(1, strides[1][1]);
 }
 
+/* Sizes, each left out, repeated or whole. */
+static tfd__view draw_input(const tfd__view *out) {
+  int first = rand() % (out->rank + 1);
+  tfd__view v;
+  int64_t dims[TFD_MAX_RANK];
+
+  for (int i = first; i < out->rank; i++) {
+    dims[i - first] = rand() % 3 == 0 ? 1 : out->dims[i];
+  }
+  v = view_of(TFD_FLOAT32, dims, out->rank - first);
+  if (v.rank > 0 && rand() % 3 == 0) v.strides[v.rank - 1] = 2;
+  tfd__view_refresh(&v);
+  return v;
+}
+
+static void inputs_merge_as_their_broadcast_views_do(void **state) {
+  (void)state;
+  srand(11);
+  for (int round = 0; round < 500; round++) {
+    int64_t sizes[4] = {rand() % 4, 1 + rand() % 2, 1 + rand() % 3, 3};
+    tfd__view out = view_of(TFD_FLOAT32, sizes, rand() % 5);
+    tfd__view in[2] = {draw_input(&out), draw_input(&out)};
+    tfd__view wide[2];
+    int64_t dims[TFD_MAX_RANK];
+    int64_t strides[3][TFD_MAX_RANK];
+    int64_t want_dims[TFD_MAX_RANK];
+    int64_t want[3][TFD_MAX_RANK];
+    int rank = 0;
+
+    for (int k = 0; k < 2; k++) {
+      wide[k] = tfd__broadcast_view(&in[k], out.dims, out.rank);
+    }
+    rank = tfd__coalesce((const tfd__view *[]){&wide[0], &wide[1], &out}, 3,
+                         want_dims, want);
+    assert_int_equal(
+        rank, tfd__coalesce_over(&out, (const tfd__view *[]){&in[0], &in[1]}, 2,
+                                 dims, strides));
+    for (int i = 0; i < rank; i++) {
+      assert_int_equal(want_dims[i], dims[i]);
+      for (int k = 0; k < 3; k++) assert_int_equal(want[k][i], strides[k][i]);
+    }
+  }
+}
+
 /* Every element is visited at the same place, in the same order. */
 static void coalesced_walk_visits_the_same_elements(void **state) {
   (void)state;
@@ -407,6 +451,7 @@ int main(void) {
       cmocka_unit_test(broadcast_views_repeat_with_stride_zero),
       cmocka_unit_test(dense_views_become_one_loop),
       cmocka_unit_test(axes_merge_only_where_all_views_allow),
+      cmocka_unit_test(inputs_merge_as_their_broadcast_views_do),
       cmocka_unit_test(coalesced_walk_visits_the_same_elements),
   };
 

@@ -278,43 +278,80 @@ tfd__view tfd__broadcast_view(const tfd__view *v, const int64_t *dims,
   return wide;
 }
 
-/* True when stepping over the end of axis `inner` is one step of axis `outer`
-** in every view. */
-static bool can_merge(const tfd__view *const *views, int n, int outer,
-                      int inner) {
-  int64_t size = views[0]->dims[inner];
-
+/* True when stepping over the end of axis `inner`, of this size, is one step of
+** axis `outer` in all strides. */
+static bool can_merge(int64_t strides[][TFD_MAX_RANK], int n, int outer,
+                      int inner, int64_t size) {
   for (int k = 0; k < n; k++) {
-    if (views[k]->strides[outer] != views[k]->strides[inner] * size) {
-      return false;
-    }
+    if (strides[k][outer] != strides[k][inner] * size) return false;
   }
   return true;
+}
+
+/* Coalesce these axes where they are. */
+static int merge_axes(int64_t *dims, int64_t strides[][TFD_MAX_RANK], int n,
+                      int rank) {
+  int kept = 0;
+
+  for (int i = 0; i < rank; i++) {
+    int64_t size = dims[i];
+
+    if (size == 1) continue;
+    if (kept > 0 && can_merge(strides, n, kept - 1, i, size)) {
+      dims[kept - 1] *= size;
+    } else {
+      dims[kept++] = size;
+    }
+    for (int k = 0; k < n; k++) strides[k][kept - 1] = strides[k][i];
+  }
+  if (kept > 0) return kept;
+  dims[0] = 1;
+  for (int k = 0; k < n; k++) strides[k][0] = 1;
+  return 1;
+}
+
+/* Nothing to walk over. */
+static int no_axes(int64_t *dims, int64_t strides[][TFD_MAX_RANK], int n) {
+  dims[0] = 0;
+  for (int k = 0; k < n; k++) strides[k][0] = 1;
+  return 1;
 }
 
 int tfd__coalesce(const tfd__view *const *views, int n,
                   int64_t dims[TFD_MAX_RANK], int64_t strides[][TFD_MAX_RANK]) {
   const tfd__view *first = views[0];
-  int rank = 0;
-  int previous = -1; /* the last axis kept or merged */
 
-  dims[0] = first->numel == 0 ? 0 : 1;
-  for (int k = 0; k < n; k++) strides[k][0] = 1;
-  if (first->numel == 0) return 1;
+  if (first->numel == 0) return no_axes(dims, strides, n);
   for (int i = 0; i < first->rank; i++) {
-    bool merge = false;
-
-    if (first->dims[i] == 1) continue;
-    merge = previous >= 0 && can_merge(views, n, previous, i);
-    if (merge) {
-      dims[rank - 1] *= first->dims[i];
-    } else {
-      dims[rank++] = first->dims[i];
-    }
-    for (int k = 0; k < n; k++) strides[k][rank - 1] = views[k]->strides[i];
-    previous = i;
+    dims[i] = first->dims[i];
+    for (int k = 0; k < n; k++) strides[k][i] = views[k]->strides[i];
   }
-  return rank > 0 ? rank : 1;
+  return merge_axes(dims, strides, n, first->rank);
+}
+
+/* Of v's elements in a shape that it is broadcast to. */
+static void broadcast_strides(const tfd__view *v, const tfd__view *to,
+                              int64_t *strides) {
+  int lead = to->rank - v->rank;
+
+  for (int i = 0; i < lead; i++) strides[i] = 0;
+  for (int i = lead; i < to->rank; i++) {
+    bool repeats = v->dims[i - lead] != to->dims[i];
+
+    strides[i] = repeats ? 0 : v->strides[i - lead];
+  }
+}
+
+int tfd__coalesce_over(const tfd__view *out, const tfd__view *const *in, int n,
+                       int64_t dims[TFD_MAX_RANK],
+                       int64_t strides[][TFD_MAX_RANK]) {
+  if (out->numel == 0) return no_axes(dims, strides, n + 1);
+  for (int k = 0; k < n; k++) broadcast_strides(in[k], out, strides[k]);
+  for (int i = 0; i < out->rank; i++) {
+    dims[i] = out->dims[i];
+    strides[n][i] = out->strides[i];
+  }
+  return merge_axes(dims, strides, n + 1, out->rank);
 }
 
 /* --- single elements ------------------------------------------------------ */

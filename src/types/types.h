@@ -102,6 +102,11 @@ int tfd__axis(const char *op, const tfd__view *v, int64_t axis, int *axis_p);
 ** rank is at least 1: a scalar gives {1}, no elements give {0}. */
 int tfd__coalesce(const tfd__view *const *views, int n,
                   int64_t dims[TFD_MAX_RANK], int64_t strides[][TFD_MAX_RANK]);
+/* The same for n inputs that are broadcast to `out`, whose own strides come
+** last: for what runs at each call, since it makes no views. */
+int tfd__coalesce_over(const tfd__view *out, const tfd__view *const *in, int n,
+                       int64_t dims[TFD_MAX_RANK],
+                       int64_t strides[][TFD_MAX_RANK]);
 
 /* IEEE half and bfloat16, round to nearest even, NaN and infinities kept
 ** (a NaN becomes quiet). Free of branches and inline, so that loops over

@@ -506,16 +506,11 @@ static bool simple_layout(loop *l, const tfd__call *call) {
 }
 
 static void general_layout(loop *l, const tfd__call *call) {
-  tfd__view views[TFD_ROW_INS + 1];
-  const tfd__view *list[TFD_ROW_INS + 1];
-  const tfd__view *out = tfd__out(call, 0);
+  const tfd__view *list[TFD_ROW_INS];
 
-  for (int k = 0; k < l->in_n; k++) {
-    views[k] = tfd__broadcast_view(tfd__in(call, k), out->dims, out->rank);
-    list[k] = &views[k];
-  }
-  list[l->in_n] = out;
-  l->rank = tfd__coalesce(list, l->in_n + 1, l->dims, l->strides);
+  for (int k = 0; k < l->in_n; k++) list[k] = tfd__in(call, k);
+  l->rank =
+      tfd__coalesce_over(tfd__out(call, 0), list, l->in_n, l->dims, l->strides);
 }
 
 static void set_operand(loop *l, int k, const tfd__view *v, bool raw) {
