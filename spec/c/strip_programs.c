@@ -487,6 +487,42 @@ static void test_views(void **s) {
   free(t.in[0].memory);
 }
 
+/* Inputs of every lay, where pieces of threads begin inside of rows. */
+static void test_threads(void **s) {
+  static const int64_t ins[][2] = {
+      {700, 100}, {1, 100}, {700, 1}, {1, 1}, {700, 100}};
+  enum { INS = sizeof ins / sizeof ins[0] };
+  int before = tfd__threads_get();
+  trial t;
+  int i;
+
+  (void)s;
+  memset(&t, 0, sizeof t);
+  t.rank = 2;
+  memcpy(t.dims, ins[0], sizeof ins[0]);
+  t.inputs_n = INS;
+  t.ops_n = INS - 1;
+  t.outputs_n = 1;
+  t.outputs[0] = INS - 2;
+  for (i = 0; i < INS; i++) {
+    t.inputs[i].dtype = TFD_FLOAT32;
+    allot(&t.in[i], TFD_FLOAT32, ins[i], 2);
+    fill(&t.in[i]);
+  }
+  transpose(&t.in[INS - 1]);
+  for (i = 0; i < t.ops_n; i++) {
+    t.ops[i].kernel = TFD_KERNEL_subtract;
+    t.ops[i].dtype = TFD_FLOAT32;
+    t.ops[i].args_n = 2;
+    t.ops[i].args[0].from = i == 0 ? TFD_STRIP_INPUT : TFD_STRIP_RESULT;
+    t.ops[i].args[0].index = (int16_t)(i == 0 ? 0 : i - 1);
+    t.ops[i].args[1].index = (int16_t)(i + 1);
+  }
+  tfd__threads_set(3);
+  check(&t);
+  tfd__threads_set(before);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_views),     cmocka_unit_test(test_each_op),
@@ -494,7 +530,7 @@ int main(void) {
       cmocka_unit_test(test_registers), cmocka_unit_test(test_mixed),
       cmocka_unit_test(test_stack),     cmocka_unit_test(test_refusals),
       cmocka_unit_test(test_widths),    cmocka_unit_test(test_no_memory),
-      cmocka_unit_test(test_in_place),
+      cmocka_unit_test(test_in_place),  cmocka_unit_test(test_threads),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -90,12 +90,47 @@ static void fill_in(tfd__strip *p, const tfd__strip_text *t) {
     p->inputs[i] = t->inputs[i];
     /* A byte cannot be repeated over lanes: it becomes a tile. */
     if (p->inputs[i].dtype == TFD_BOOL) p->inputs[i].scalar = false;
+    p->input_sizes[i] = (uint8_t)tfd__dtype_size(p->inputs[i].dtype);
     p->read[i] = -1;
   }
   for (i = 0; i < t->outputs_n; i++) {
     p->output_dtypes[i] = t->ops[t->outputs[i]].dtype;
+    p->output_sizes[i] = (uint8_t)tfd__dtype_size(p->output_dtypes[i]);
     p->written[i] = -1;
   }
+}
+
+static size_t widest(const tfd__strip *p) {
+  size_t most = sizeof(float);
+  int i;
+  int k;
+
+  for (i = 0; i < p->inputs_n; i++) {
+    if (p->input_sizes[i] > most) most = p->input_sizes[i];
+  }
+  for (i = 0; i < p->calls_n; i++) {
+    for (k = 0; k <= p->calls[i].call.in_n; k++) {
+      size_t size = tfd__dtype_size(p->calls[i].dtype[k]);
+
+      if (size > most) most = size;
+    }
+  }
+  return most;
+}
+
+static void plan_block(tfd__strip *p) {
+  tfd__strip_block *b = &p->block;
+
+  b->splat = TFD_STRIP_MOST * sizeof(float);
+  /* A line more, so that equal places of two tiles are not in one set of the
+  ** cache. */
+  b->tile = TFD_STRIP_TILE * widest(p) + 64;
+  b->end = TFD_STRIP_MOST * sizeof(double);
+  b->splats_at = (sizeof(tfd__strip_frame) + 63) / 64 * 64;
+  b->slots_at = b->splats_at + (size_t)p->splats_n * b->splat;
+  b->tiles_at = b->slots_at + (size_t)p->slots_n * b->tile;
+  b->ends_at = b->tiles_at + (size_t)p->inputs_n * b->tile;
+  b->all = b->ends_at + (size_t)p->outputs_n * b->end;
 }
 
 int tfd__strip_compile(const tfd__strip_text *text, tfd__strip **program_p,
@@ -126,6 +161,7 @@ int tfd__strip_compile(const tfd__strip_text *text, tfd__strip **program_p,
     fill_in(p, &opened->text);
     rc = tfd__strip_lower(p, &opened->text, refused_p);
     if (*refused_p >= 0) *refused_p = opened->was[*refused_p];
+    if (rc == TFD_OK) plan_block(p);
   }
   tfd__free(opened);
   if (rc != TFD_OK) {

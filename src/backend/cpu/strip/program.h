@@ -24,6 +24,19 @@ typedef struct tfd__strip_part {
   int16_t first; /* step */
 } tfd__strip_part;
 
+/* What a thread works in, in bytes: its frame, then splats, slots, tiles of
+** inputs, ends of outputs. */
+typedef struct tfd__strip_block {
+  size_t splat;
+  size_t tile;
+  size_t end;
+  size_t splats_at;
+  size_t slots_at;
+  size_t tiles_at;
+  size_t ends_at;
+  size_t all;
+} tfd__strip_block;
+
 struct tfd__strip {
   const tfd__strip_machine *machine;
   int inputs_n;
@@ -36,6 +49,9 @@ struct tfd__strip {
   int calls_n;
   tfd__strip_input inputs[TFD_STRIP_INPUTS];
   uint8_t output_dtypes[TFD_STRIP_OUTPUTS];
+  uint8_t input_sizes[TFD_STRIP_INPUTS]; /* bytes of an element */
+  uint8_t output_sizes[TFD_STRIP_OUTPUTS];
+  tfd__strip_block block;
   /* When an input is read for the last time and an output written for the
   ** first: steps of all kinds counted in their order; -1 = never. */
   int16_t read[TFD_STRIP_INPUTS];

@@ -24,7 +24,7 @@ typedef struct source {
   const char *data;
   size_t size;
   lay lay;
-  int64_t strides[TFD_MAX_RANK];
+  const int64_t *strides; /* where it does not lie like the output */
 } source;
 
 /* One run, seen by all threads. */
@@ -36,8 +36,8 @@ typedef struct job {
   int rank;
   bool rows; /* pieces end where rows do */
   int64_t dims[TFD_MAX_RANK];
+  int64_t strides[TFD_STRIP_INPUTS + 1][TFD_MAX_RANK];
   source in[TFD_STRIP_INPUTS];
-  size_t tile; /* bytes */
   atomic_bool lacked_memory;
 } job;
 
@@ -51,11 +51,11 @@ typedef struct work {
 } work;
 
 static char *tile_of(const work *w, int input) {
-  return w->tiles + (size_t)input * w->j->tile;
+  return w->tiles + (size_t)input * w->j->p->block.tile;
 }
 
 static char *end_of(const work *w, int output) {
-  return w->ends + (size_t)output * TFD_STRIP_MOST * sizeof(double);
+  return w->ends + (size_t)output * w->j->p->block.end;
 }
 
 /* --- parts ---------------------------------------------------------------- */
@@ -86,8 +86,8 @@ static void run_call(const tfd__strip_call *c, const tfd__strip_frame *f,
 /* n elements, for the register machine rounded up to strips. */
 static void run_parts(const work *w, int64_t n) {
   const tfd__strip *p = w->j->p;
-  int lanes = p->machine->lanes;
-  int64_t strips = (n + lanes - 1) / lanes * lanes;
+  int64_t lanes = p->machine->lanes; /* a power of two */
+  int64_t strips = (n + lanes - 1) & -lanes;
   int i;
 
   for (i = 0; i < p->parts_n; i++) {
@@ -176,6 +176,26 @@ static void columns(const work *w, int k, int64_t at, int64_t n) {
   }
 }
 
+/* n elements from `at` on of rows that are all the same. */
+static void period(const work *w, int k, int64_t at, int64_t n) {
+  const job *j = w->j;
+  const source *s = &j->in[k];
+  int64_t length = j->dims[j->rank - 1];
+  int64_t stride = s->strides[j->rank - 1];
+  int64_t column = at % length;
+  int64_t done = length - column < n ? length - column : n;
+  int64_t more = column < n - done ? column : n - done;
+  char *to = tile_of(w, k);
+
+  tfd__gather_row(to, s->data + column * stride * (int64_t)s->size, stride,
+                  done, s->size);
+  tfd__gather_row(to + done * (int64_t)s->size, s->data, stride, more, s->size);
+  for (done += more; done < n; done += more) { /* it repeats itself */
+    more = done < n - done ? done : n - done;
+    memcpy(to + done * (int64_t)s->size, to, (size_t)more * s->size);
+  }
+}
+
 static char *operand(work *w, int k, int64_t at, int64_t n) {
   const job *j = w->j;
   const source *s = &j->in[k];
@@ -196,9 +216,9 @@ static char *operand(work *w, int k, int64_t at, int64_t n) {
     columns(w, k, at, n);
     return tile;
   case PERIOD:
-    if (w->filled[k] != NULL) return tile;
+    if (w->filled[k] == NULL) period(w, k, at, n);
     w->filled[k] = s->data;
-    break;
+    return tile;
   case SPREAD:
     break;
   }
@@ -207,8 +227,10 @@ static char *operand(work *w, int k, int64_t at, int64_t n) {
 }
 
 static bool is_tile(const work *w, int k) {
-  return w->frame->at[TFD_AT_INPUT + k] >= tile_of(w, k) &&
-         w->frame->at[TFD_AT_INPUT + k] < tile_of(w, k) + w->j->tile;
+  const char *tile = tile_of(w, k);
+
+  return w->frame->at[TFD_AT_INPUT + k] >= tile &&
+         w->frame->at[TFD_AT_INPUT + k] < tile + w->j->p->block.tile;
 }
 
 /* The operands behind the first `done` elements of a piece; steps read whole
@@ -236,14 +258,14 @@ static void begin_end(work *w, int64_t done, int64_t rest) {
 static void run_piece(work *w, int64_t at, int64_t n) {
   const job *j = w->j;
   const tfd__strip *p = j->p;
-  int64_t rest = n % p->machine->lanes;
+  int64_t rest = n & (p->machine->lanes - 1);
   int64_t done = n - rest;
   int k;
 
   for (k = 0; k < p->inputs_n; k++)
     w->frame->at[TFD_AT_INPUT + k] = operand(w, k, at, n);
   for (k = 0; k < p->outputs_n; k++) {
-    size_t size = tfd__dtype_size(p->output_dtypes[k]);
+    size_t size = p->output_sizes[k];
 
     w->frame->at[TFD_AT_OUTPUT + k] =
         (char *)j->out[k].data + at * (int64_t)size;
@@ -253,7 +275,7 @@ static void run_piece(work *w, int64_t at, int64_t n) {
   begin_end(w, done, rest);
   run_parts(w, rest);
   for (k = 0; k < p->outputs_n; k++) {
-    size_t size = tfd__dtype_size(p->output_dtypes[k]);
+    size_t size = p->output_sizes[k];
 
     memcpy((char *)j->out[k].data + (at + done) * (int64_t)size, end_of(w, k),
            (size_t)rest * size);
@@ -262,42 +284,33 @@ static void run_piece(work *w, int64_t at, int64_t n) {
 
 /* --- a thread's range ----------------------------------------------------- */
 
-static size_t rounded(size_t bytes) {
-  return (bytes + 63) / 64 * 64;
-}
-
 static bool begin_work(work *w, const job *j) {
   const tfd__strip *p = j->p;
-  size_t strip = TFD_STRIP_MOST * sizeof(float);
-  size_t frame = rounded(sizeof(tfd__strip_frame));
-  size_t splats = (size_t)p->splats_n * strip;
-  size_t slots = (size_t)p->slots_n * j->tile;
-  size_t tiles = (size_t)p->inputs_n * j->tile;
-  size_t ends = (size_t)p->outputs_n * TFD_STRIP_MOST * sizeof(double);
-  char *block = tfd__work_block(frame + splats + slots + tiles + ends);
+  const tfd__strip_block *b = &p->block;
+  char *block = tfd__work_block(b->all);
+  char *splat = NULL;
   int i;
 
   if (block == NULL) return false;
   w->j = j;
   w->frame = (tfd__strip_frame *)(void *)block;
-  w->tiles = block + frame + splats + slots;
-  w->ends = w->tiles + tiles;
-  memset(w->filled, 0, (size_t)p->inputs_n * sizeof w->filled[0]);
+  w->tiles = block + b->tiles_at;
+  w->ends = block + b->ends_at;
+  for (i = 0; i < p->inputs_n; i++) w->filled[i] = NULL;
   for (i = 0; i < p->literals_n; i++) {
     w->frame->at[TFD_AT_LITERAL + i] = (char *)(uintptr_t)&p->literals[i];
   }
   for (i = 0; i < p->slots_n; i++) {
-    w->frame->at[TFD_AT_SLOT + i] =
-        block + frame + splats + (size_t)i * j->tile;
+    w->frame->at[TFD_AT_SLOT + i] = block + b->slots_at + (size_t)i * b->tile;
   }
-  for (i = 0; i < p->splats_n; i++) {
+  splat = block + b->splats_at;
+  for (i = 0; i < p->splats_n; i++, splat += b->splat) {
     int of = p->splats[i];
     const void *from =
         of < TFD_AT_OUTPUT ? j->in[of - TFD_AT_INPUT].data : w->frame->at[of];
 
-    w->frame->at[TFD_AT_SPLAT + i] = block + frame + (size_t)i * strip;
-    repeat(block + frame + (size_t)i * strip, from, TFD_STRIP_MOST,
-           sizeof(float));
+    w->frame->at[TFD_AT_SPLAT + i] = splat;
+    repeat(splat, from, TFD_STRIP_MOST, sizeof(float));
   }
   return true;
 }
@@ -342,7 +355,7 @@ static int check_views(const tfd__strip *p, const tfd__view *views) {
   }
   for (i = 0; i < p->outputs_n; i++) {
     if (out[i].dtype == p->output_dtypes[i] && out[i].dense &&
-        tfd__same_shape(&out[i], out))
+        (i == 0 || tfd__same_shape(&out[i], out)))
       continue;
     return tfd__fail(TFD_INTERNAL,
                      "strip: output %d must be dense, of the first one's shape "
@@ -386,38 +399,32 @@ static lay lay_of(const job *j, const source *s, const int64_t *out) {
 }
 
 static void lay_out(job *j, const tfd__view *views) {
-  const tfd__view *out = j->out;
-  tfd__view wide[VIEWS];
-  const tfd__view *list[VIEWS];
-  int64_t strides[VIEWS][TFD_MAX_RANK];
+  const tfd__view *list[TFD_STRIP_INPUTS];
+  const int64_t *like = NULL; /* the output's strides */
   int n = 0;
   int i;
 
-  list[n++] = out;
   for (i = 0; i < j->p->inputs_n; i++) {
-    if (j->p->inputs[i].scalar) continue;
-    wide[n] = tfd__broadcast_view(&views[i], out->dims, out->rank);
-    list[n] = &wide[n];
-    n++;
+    if (!j->p->inputs[i].scalar) list[n++] = &views[i];
   }
-  j->rank = tfd__coalesce(list, n, j->dims, strides);
+  j->rank = tfd__coalesce_over(j->out, list, n, j->dims, j->strides);
+  like = j->strides[n];
   j->rows = j->dims[j->rank - 1] >= TFD_STRIP_TILE;
-  n = 1;
-  for (i = 0; i < j->p->inputs_n; i++) {
+  while (--i >= 0) {
     source *s = &j->in[i];
 
     s->lay = NUMBER;
     if (j->p->inputs[i].scalar) continue;
-    memcpy(s->strides, strides[n++], sizeof s->strides);
-    s->lay = lay_of(j, s, strides[0]);
+    s->strides = j->strides[--n];
+    s->lay = lay_of(j, s, like);
   }
 }
 
-static int64_t common_multiple(int64_t a, int64_t b) {
-  int64_t m = a;
+/* The least of rows and of strips, which are a power of two. */
+static int64_t common_multiple(int64_t row, int64_t lanes) {
+  int64_t power = row & -row; /* the largest that divides it */
 
-  while (m % b != 0) m += a;
-  return m;
+  return power < lanes ? row / power * lanes : row;
 }
 
 /* Whole rows if they are short, whole strips if that goes too. */
@@ -443,26 +450,6 @@ static int64_t piece_of(const job *j) {
   return TFD_STRIP_TILE / both * both;
 }
 
-static size_t widest(const tfd__strip *p) {
-  size_t most = sizeof(float);
-  int i;
-  int k;
-
-  for (i = 0; i < p->inputs_n; i++) {
-    size_t size = tfd__dtype_size(p->inputs[i].dtype);
-
-    if (size > most) most = size;
-  }
-  for (i = 0; i < p->calls_n; i++) {
-    for (k = 0; k <= p->calls[i].call.in_n; k++) {
-      size_t size = tfd__dtype_size(p->calls[i].dtype[k]);
-
-      if (size > most) most = size;
-    }
-  }
-  return most;
-}
-
 static int run_views(const tfd__strip *p, const tfd__view *views) {
   job j; /* filled as needed: clearing it all would cost more than small runs */
   int i;
@@ -476,16 +463,13 @@ static int run_views(const tfd__strip *p, const tfd__view *views) {
   if (j.numel == 0) return TFD_OK;
   for (i = 0; i < p->inputs_n; i++) {
     j.in[i].data = views[i].data;
-    j.in[i].size = tfd__dtype_size(views[i].dtype);
+    j.in[i].size = p->input_sizes[i];
   }
   if (!all_alike(&j, views)) lay_out(&j, views);
   j.piece = piece_of(&j);
-  /* A line more, so that equal places of two tiles are not in one set of the
-  ** cache. */
-  j.tile = TFD_STRIP_TILE * widest(p) + 64;
   tfd__parallel_for(j.numel, TFD_GRAIN, run_range, &j);
   if (atomic_load(&j.lacked_memory))
-    return tfd__no_memory(j.tile * (size_t)p->inputs_n, "fused ops");
+    return tfd__no_memory(p->block.all, "fused ops");
   return TFD_OK;
 }
 
