@@ -25,13 +25,6 @@ typedef void STRIP_ID(step_fn)(const tfd__strip_step *step, int64_t at,
     ((STRIP_ID(step_fn) *)step[1].fn)(step + 1, at, f, a0, a1, a2, a3, b0, b1, \
                                       b2, b3);                                 \
   }
-#define LAST_STEP(name, body, ...) \
-  STEP_HEAD(name) {                \
-    FOUR(body, __VA_ARGS__);       \
-    (void)a0, (void)a1, (void)a2;  \
-    (void)a3, (void)b0, (void)b1;  \
-    (void)b2, (void)b3;            \
-  }
 
 /* Vector i of an operand in memory, and of one that may stand for all. */
 #define FLOATS(pointer) ((float *)(void *)f->at[pointer])
@@ -113,16 +106,32 @@ typedef void STRIP_ID(step_fn)(const tfd__strip_step *step, int64_t at,
 #undef BINARY
 #undef TERNARY
 
-#define STORE_F_OF(i, mine) STORE(FLOATS(step->x) + at + i * LANES, mine##i)
-#define STORE_K_OF(i, mine) STORE_K(BYTES(step->x) + at + i * LANES, mine##i)
-STEP(store_a, STORE_F_OF, a)
-STEP(store_b, STORE_F_OF, b)
-STEP(store_k_a, STORE_K_OF, a)
-STEP(store_k_b, STORE_K_OF, b)
-LAST_STEP(last_a, STORE_F_OF, a)
-LAST_STEP(last_b, STORE_F_OF, b)
-LAST_STEP(last_k_a, STORE_K_OF, a)
-LAST_STEP(last_k_b, STORE_K_OF, b)
+/* What a store could change, for all that compilers know, is read before. */
+#define PUT(i, put, mine) put(to + i * LANES, mine##i)
+#define STORE_STEP(name, type, put, mine)                      \
+  STEP_HEAD(name) {                                            \
+    STRIP_ID(step_fn) *next = (STRIP_ID(step_fn) *)step[1].fn; \
+    type *to = (type *)(void *)f->at[step->x] + at;            \
+    FOUR(PUT, put, mine);                                      \
+    next(step + 1, at, f, a0, a1, a2, a3, b0, b1, b2, b3);     \
+  }
+#define LAST_STEP(name, type, put, mine)            \
+  STEP_HEAD(name) {                                 \
+    type *to = (type *)(void *)f->at[step->x] + at; \
+    FOUR(PUT, put, mine);                           \
+    (void)a0, (void)a1, (void)a2;                   \
+    (void)a3, (void)b0, (void)b1;                   \
+    (void)b2, (void)b3;                             \
+  }
+
+STORE_STEP(store_a, float, STORE, a)
+STORE_STEP(store_b, float, STORE, b)
+STORE_STEP(store_k_a, uint8_t, STORE_K, a)
+STORE_STEP(store_k_b, uint8_t, STORE_K, b)
+LAST_STEP(last_a, float, STORE, a)
+LAST_STEP(last_b, float, STORE, b)
+LAST_STEP(last_k_a, uint8_t, STORE_K, a)
+LAST_STEP(last_k_b, uint8_t, STORE_K, b)
 
 STRIP_ISA static void STRIP_ID(run)(const tfd__strip_step *steps, int64_t n,
                                     const tfd__strip_frame *f) {
