@@ -50,6 +50,20 @@ describe("a traced function's groups", function()
       or "4 calls, 24 flops, 232 bytes read and written", 1, true))
   end)
 
+  it("run an op alone in place where that saves memory enough", function()
+    local f = tf.function_(function(x)
+      return tf.cumsum(tf.nn.relu(tf.cumsum(x)))
+    end)
+    for size, in_place in pairs { [64] = false, [4096] = FUSED } do
+      local x = tf.range(0, size, { dtype = "float32" }) - size / 2
+      local want = tf.cumsum(tf.nn.relu(tf.cumsum(x)))
+      assert.are.equal(raw.tensor_bytes(want), raw.tensor_bytes(f(x)))
+      local from, to = f:get_concrete_function(x):graph "lowered":match
+        "relu%((a%+%d+)%) %-> (a%+%d+)"
+      assert.are.equal(in_place, from == to, size)
+    end
+  end)
+
   it("write an optimizer of ops straight into its variables", function()
     local m, w = tf.Variable { 1, 2 }, tf.Variable { 8, 8 }
     local step = tf.function_(function(g)

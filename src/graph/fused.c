@@ -255,6 +255,16 @@ static int emit(fusing *f, tfd__strip *strip) {
   return tfd__emit_address(l, strip);
 }
 
+/* A node alone has a kernel of its own, which needs a place of its own. Where
+** the result is small that costs less than the memory that a strip saves. */
+static bool is_better_apart(const fusing *f, const tfd__strip *strip) {
+  enum { SMALL = 8192 }; /* bytes */
+  const tfd__view *view = &f->l->b.values[f->l->b.nodes[f->first].out].view;
+
+  return f->n == 1 &&
+         (tfd__view_bytes(view) < SMALL || to_replace(f, strip, 0) < 0);
+}
+
 int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
   fusing f = {.l = l, .first = first, .n = n};
   const tfd_device *device = l->p->device;
@@ -276,8 +286,7 @@ int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
       device->backend->fuser->compile(device->ordinal, &text, &strip, &refused);
   if (rc == TFD_NOT_IMPLEMENTED && refused >= 0) return TFD_OK;
   TFD_TRY(rc);
-  /* One node has a kernel of its own, which needs a place of its own. */
-  if (!may_write(&f, strip) || (n == 1 && to_replace(&f, strip, 0) < 0)) {
+  if (!may_write(&f, strip) || is_better_apart(&f, strip)) {
     device->backend->fuser->free(strip);
     return TFD_OK;
   }
