@@ -1,6 +1,6 @@
 --- What happens to a job when one of its processes fails: who is told what, and
 --- with which status each ends. Nothing here depends on time but deadlines
---- against hangs.
+--- against hangs and how soon the others of a dead process end.
 ---
 --- Who shows what happens after each fault:
 ---   a worker is killed, stopped, gone in the middle of a sum: here, and chunk by
@@ -18,7 +18,8 @@
 ---     run_spec.lua; a GPU that is lost: spec/cuda_spec.lua
 ---   Ctrl-C, a crash, a script's error: here
 ---   full disks and kills while saving: spec/checkpoint_spec.lua,
----     multi_worker_files_spec.lua
+---     spec/io/faults_spec.lua, multi_worker_files_spec.lua; the power fails
+---     then: spec/io/power_loss_spec.lua
 ---   bytes of strangers: spec/c/comm_meeting.c, spec/fuzz/frame.c
 ---   random faults: chaos_spec.lua
 local files = require "spec.support.files"
@@ -49,6 +50,17 @@ local function codes(rs)
     list[i] = r.code
   end
   return list
+end
+
+-- What it may take the others of a dead process to hear of it, and then to say
+-- so and end.
+local HEARD_S, GRACE_S = 2, 3
+
+local function end_soon_after(dead, rs)
+  for _, r in ipairs(rs) do
+    local took = r.ended - dead.ended
+    assert.is_true(took < HEARD_S + GRACE_S, took .. " s: " .. r.err)
+  end
 end
 
 local function says(r, text)
@@ -94,9 +106,11 @@ for _, host in ipairs(process.hosts) do
             .. "TFDIST_FAILPOINTS='allreduce.chunk=kill@5@rank2'")
           assert.same({ 75, 75, 137 }, codes(rs))
           for i = 1, 2 do
-            says(rs[i], "process 2 of 3 is gone: its connection ended without a "
-              .. "farewell")
+            says(rs[i], "process 2 of 3 is gone: its connection ended without "
+              .. "a farewell")
+            assert.is_nil(rs[i].err:find("last checkpoint", 1, true), rs[i].err)
           end
+          end_soon_after(rs[3], rs)
         end)
 
       it("ends with 76 when that is the chief (" .. transport .. ")", function()
@@ -106,7 +120,36 @@ for _, host in ipairs(process.hosts) do
         for i = 2, 3 do
           says(rs[i], "process 0 of 3 is gone")
         end
+        end_soon_after(rs[1], rs)
       end)
+
+      it("names the dead one and the sum that others are in (" .. transport
+        .. ")", function()
+          -- It dies when they have waited for it.
+          local rs = run(3, [[
+            put("pid-" .. w, pid())
+            if w == 2 then
+              for other = 0, 1 do
+                heard(take("pid-" .. other), "has waited for")
+              end
+              require "tfdist.core.raw".test_failpoints "allreduce.chunk=kill"
+            end
+            s:reduce("SUM", tf.ones { 300 })]], over
+              .. "TFDIST_STALL_WARN=0.2")
+          assert.same({ 75, 75, 137 }, codes(rs))
+          local dead = files.read(folder .. "/pid-2")
+          local number
+          for i = 1, 2 do
+            local address, collective = rs[i].err:match("process 2 %((127%.0%.0"
+              .. "%.1:%d+), pid " .. dead .. "%) was last heard of in [^;]*; "
+              .. "process %d %(this one%) is in (collective %d+, all_reduce "
+              .. "sum of float32%[300%] at [^\n]*%.lua:%d+)\n")
+            assert.is_truthy(address, rs[i].err)
+            assert.equal(number or collective, collective)
+            number = collective
+          end
+          end_soon_after(rs[3], rs)
+        end)
 
       it("goes on without one that is stopped, which ends when it wakes ("
         .. transport .. ")", function()
@@ -131,6 +174,87 @@ for _, host in ipairs(process.hosts) do
           assert.is_truthy(rs[2].code == 75 or rs[2].code == 76, rs[2].err)
           says(rs[2], "process ")
         end)
+    end
+
+    -- Four steps are an epoch, two a backup. A worker dies in call NUMBER of a
+    -- callback's NAME, when the others have come to it, too, where they do MORE.
+    local FIT = [[
+      local xs, ys = {}, {}
+      for i = 1, 48 do xs[i], ys[i] = { i / 48 }, { i / 24 } end
+      local model = s:scope(function()
+        local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+        m:compile { optimizer = "sgd", loss = "mse" }
+        return m
+      end)
+      local calls = 0
+      model:fit(xs, ys, { batch_size = 12, epochs = 3, verbose = 0, callbacks = {
+        tf.keras.callbacks.BackupAndRestore { save_freq = 2,
+          backup_dir = FOLDER .. "/of-" .. w },
+        { [NAME] = function()
+          calls = calls + 1
+          if calls ~= NUMBER then return end
+          put("passed-" .. w)
+          if w ~= 2 then return MORE and sum() end
+          take "passed-0"
+          take "passed-1"
+          signal("KILL", pid())
+        end } } })]]
+    for _, case in ipairs {
+      { "on_train_batch_end", 7, true, place = "step 3 of epoch 2", saved = 3 },
+      { "on_train_batch_end", 7, false, place = "step 4 of epoch 2", saved = 3 },
+      { "on_epoch_end", 2, false, place = "epoch 3", saved = 4 },
+    } do
+      it("says where a fit was and what was saved last: in " .. case.place,
+        function()
+          local rs = run(3, ("local NAME, NUMBER, MORE = %q, %d, %s\n"):format(
+            case[1], case[2], tostring(case[3])) .. FIT)
+          assert.same({ 75, 75, 137 }, codes(rs), rs[3].err)
+          for i = 1, 2 do
+            says(rs[i], "process 2 of 3 is gone")
+            says(rs[i], "\n  " .. case.place .. "\n")
+            says(rs[i], ("\n  last checkpoint of this run: %s/of-0/chief/"
+              .. "ckpt-%d\n"):format(folder, case.saved))
+          end
+          -- Of the workers' names the chief's has a file.
+          assert.same({ "checkpoint", "ckpt-" .. case.saved .. ".safetensors" },
+            files.names(folder .. "/of-0/chief"))
+          end_soon_after(rs[3], rs)
+        end)
+    end
+
+    -- What comes before the sum in which a worker dies, and what the others say
+    -- was saved last.
+    for name, case in pairs {
+      ["a checkpoint was saved"] = { [[
+        local v = s:scope(function() return tf.Variable(1) end)
+        tf.train.Checkpoint { v = v }:save(FOLDER .. "/of-" .. w .. "/c")]],
+        "/of-0/c-1" },
+      ["a save has failed since"] = { [[
+        local v = s:scope(function() return tf.Variable(1) end)
+        local c = tf.train.Checkpoint { v = v }
+        c:save(FOLDER .. "/c")
+        require "tfdist.core.raw".test_failpoints "ckpt.write=enospc"
+        assert(not pcall(c.save, c, FOLDER .. "/c"))]], "/c-1" },
+      ["a fit has taken its backup away"] = { [[
+        local model = s:scope(function()
+          local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+          m:compile { optimizer = "sgd", loss = "mse" }
+          return m
+        end)
+        model:fit({ { 1 }, { 2 } }, { { 1 }, { 2 } }, { verbose = 0,
+          callbacks = { tf.keras.callbacks.BackupAndRestore {
+            backup_dir = FOLDER .. "/backup" } } })]] },
+    } do
+      it("says what was saved last, when " .. name, function()
+        local rs = run(2, case[1] .. [[
+
+          if w == 1 then signal("KILL", pid()) end
+          while true do sum() end]])
+        assert.same({ 75, 137 }, codes(rs), rs[1].err .. rs[2].err)
+        assert.equal(case[2] and folder .. case[2],
+          rs[1].err:match "last checkpoint of this run: ([^\n]*)")
+        assert.is_nil(rs[1].err:find("epoch", 1, true), rs[1].err)
+      end)
     end
 
     it("names the crash of one to all", function()

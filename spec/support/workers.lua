@@ -133,7 +133,8 @@ local function take(path)
 end
 
 --- Run a Lua program in every worker at once; returns what each did, in order:
---- { out, err, code }. All have ended when this returns.
+--- { out, err, code, ended }, the last one when, in seconds of one clock. All
+--- have ended when this returns.
 ---   program   its text, the same for all
 ---   n         number of workers (default 2), or
 ---   jobs      { { "chief", 1 }, { "worker", 2 } }
@@ -153,14 +154,15 @@ function M.run(given)
   for i, config in ipairs(list) do
     if given.only == nil or given.only[i - 1] then
       lines[#lines + 1] = ("(TF_CONFIG=%s TFDIST_CPU_DEVICES=%d %s timeout -k 5 "
-        .. "%d %s %s %s >%s.%d.out 2>%s.%d.err </dev/null; echo $? >%s.%d.code) &")
+        .. "%d %s %s %s >%s.%d.out 2>%s.%d.err </dev/null; echo $? >%s.%d.code; "
+        .. "cut -d ' ' -f 1 /proc/uptime >%s.%d.ended) &")
         :format(process.quote(config), given.devices or 1,
         (given.environment or "") .. " " .. (given.each and given.each(i - 1)
         or ""), given.seconds or 120,
         given.host or process.hosts[1].path,
         given.script and given.script(i - 1) or script,
         given.arguments and given.arguments(i - 1) or "", base, i, base, i,
-        base, i)
+        base, i, base, i)
     end
   end
   lines[#lines + 1] = "wait"
@@ -172,6 +174,7 @@ function M.run(given)
         out = take(("%s.%d.out"):format(base, i)),
         err = take(("%s.%d.err"):format(base, i)),
         code = tonumber(take(("%s.%d.code"):format(base, i))),
+        ended = tonumber(take(("%s.%d.ended"):format(base, i))),
       }
     end
   end

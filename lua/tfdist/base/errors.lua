@@ -29,6 +29,7 @@ M.full_traceback = false
 
 --- What higher floors answer, put in once. place(told): the current replica and
 --- worker, nil for either; of work that fails late its replica is told.
+--- last_saved(): the checkpoint that this run saved last, nil for none.
 M.hooks = {}
 
 local Error = {}
@@ -227,6 +228,10 @@ function M.raise(kind, message, hint, where, replica, op, argument, bound,
   e.op, e.argument, e.bound = op, argument, bound
   e.exit_code = exit_code or e.exit_code
   e.deferred = where ~= nil or nil
+  local saved = M.is_of_peer(e) and M.hooks.last_saved and M.hooks.last_saved()
+  if saved then -- what a new start goes on from
+    M.note(e, "last checkpoint of this run: " .. saved)
+  end
   error(e, 0)
 end
 
@@ -236,6 +241,8 @@ M.EXIT_USAGE = 2
 M.EXIT_INTERNAL = 70
 --- Of one that ends because another process of its job has failed.
 M.EXIT_PEER_FAILED = 75
+--- The same where that one is the chief.
+M.EXIT_CHIEF_LOST = 76
 --- Of one that ends because the processes of its job run apart.
 M.EXIT_DESYNC = 77
 
@@ -277,6 +284,12 @@ end
 --- The kind of an error object, nil for anything else.
 function M.kind(x)
   return getmetatable(x) == Error and x.kind or nil
+end
+
+--- Does an error say that another process of the job has failed?
+function M.is_of_peer(x)
+  local code = M.is_error(x) and x.exit_code
+  return code == M.EXIT_PEER_FAILED or code == M.EXIT_CHIEF_LOST
 end
 
 --- Does an error say something about the data that was read? Want of memory and

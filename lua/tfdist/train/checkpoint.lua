@@ -133,7 +133,7 @@ function M.write(root, path, what, after)
   end)
   raw.saver_metadata(saver, GRAPH_KEY, json.encode(graphs.describe(graph)))
   raw.saver_metadata(saver, "tfdist.version", raw.version())
-  together.write(graph, what, function()
+  together.write(graph, what, path, function()
     local folder = folder_of(path)
     if folder ~= nil then
       raw.folder_make(folder)

@@ -14,6 +14,20 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
+-- What was saved last: the name here, and the one that the chief wrote.
+local last, told
+
+function errors.hooks.last_saved()
+  return told
+end
+
+--- The checkpoint of this name is no longer there.
+function M.forget(path)
+  if path == last then
+    last, told = nil, nil
+  end
+end
+
 --- The strategy in force, else that of the variables of a graph; nil for none.
 function M.strategy_of(graph)
   if contexts.has_strategy() then
@@ -115,9 +129,10 @@ local function hear(strategy, what, said, ok, why)
   return text
 end
 
---- Call write(), on the chief alone; no worker goes on before it is done.
+--- Call write(), on the chief alone, which puts the checkpoint in its place
+--- `path`; no worker goes on before it is done.
 --- Errors: those of write on the chief; Aborted with them on the others.
-function M.write(graph, what, write)
+function M.write(graph, what, path, write)
   local strategy = of_workers(graph)
   local ok, why = true, nil
   if M.is_writer(graph) then
@@ -125,12 +140,15 @@ function M.write(graph, what, write)
   end
   if strategy == nil then
     if not ok then error(why, 0) end
+    last, told = path, path
     return
   end
-  local said = hear(strategy, what, ok and "" or as_text(why), ok, why)
-  if said ~= "" then
-    fail_with_chief(what, said)
+  local said = hear(strategy, what, ok and "+" .. path or "-" .. as_text(why),
+    ok, why)
+  if said:sub(1, 1) == "-" then
+    fail_with_chief(what, said:sub(2))
   end
+  last, told = path, said:sub(2)
 end
 
 --- The name that choose() gives on the chief, nil for none; all workers get it

@@ -9,7 +9,7 @@ local raw = require "tfdist.core.raw"
 local M = {}
 
 M.SIGNALS = { INT = 2, KILL = 9, PIPE = 13, TERM = 15 }
-M.PEER_FAILED, M.CHIEF_LOST = errors.EXIT_PEER_FAILED, 76
+M.PEER_FAILED, M.CHIEF_LOST = errors.EXIT_PEER_FAILED, errors.EXIT_CHIEF_LOST
 M.SAVED = 42
 M.TIMED_OUT = 124 -- as timeout(1)
 

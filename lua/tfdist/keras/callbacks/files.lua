@@ -14,6 +14,7 @@ local rates = require "tfdist.keras.callbacks.rates"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
+local together = require "tfdist.train.together"
 local train = require "tfdist.train"
 
 local M = {}
@@ -395,6 +396,7 @@ end
 
 local function delete_backup(self)
   local strategy = state.of(self.model).strategy
+  together.forget(self.manager.latest_checkpoint)
   if not strategy.extended.should_checkpoint then
     return
   end

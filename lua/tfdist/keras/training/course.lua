@@ -5,6 +5,7 @@
 --- is about to do. Who stops, fails or begins another fit says so there, and the
 --- others hear it instead of waiting for it.
 local errors = require "tfdist.base.errors"
+local failures = require "tfdist.keras.training.failures"
 local rates = require "tfdist.keras.callbacks.rates"
 local reduce = require "tfdist.distribute.reduce"
 local text = require "tfdist.base.text"
@@ -208,6 +209,7 @@ function M.explained(run, epoch, fn)
   if ok then
     return result
   elseif errors.is_error(result) and result.exit_code ~= nil then
+    failures.place_in_epoch(result, epoch)
     if run.model.stop_training then
       errors.note(result, "this worker " .. ending(run, ("in epoch %d"):format(
         epoch + 1)))

@@ -64,11 +64,13 @@ function M.told(own, model, e)
   return e
 end
 
+local function place(pass, step)
+  return pass.epoch and ("step %d of epoch %d"):format(step, pass.epoch + 1)
+    or ("step %d"):format(step)
+end
+
 local function described(pass, e, step)
-  e = M.told(pass.own, pass.model, e)
-  return errors.note(e, pass.epoch
-    and ("step %d of epoch %d"):format(step, pass.epoch + 1)
-    or ("step %d"):format(step))
+  return errors.note(M.told(pass.own, pass.model, e), place(pass, step))
 end
 
 --- Raise what failed in step `step`, from 1.
@@ -97,6 +99,37 @@ end
 function M.raise_first(pass, e, step, last)
   M.settle(pass, last)
   M.raise(pass, e, step)
+end
+
+-- Does an error say already in which step, or at least epoch, it came?
+local function is_placed(e)
+  for _, note in ipairs(e.notes or {}) do
+    if note:find "^step %d" or note:find "^epoch %d" then
+      return true
+    end
+  end
+  return false
+end
+
+--- fn(...), which runs the steps of a pass, of which pass.at is the one at hand.
+--- That another worker is gone may be heard of anywhere in one: in a callback,
+--- or where results are read.
+function M.placed(pass, fn, ...)
+  local ok, a, b = pcall(fn, ...)
+  if ok then
+    return a, b
+  end
+  if errors.is_of_peer(a) and not is_placed(a) then
+    errors.note(a, place(pass, pass.at))
+  end
+  error(a, 0)
+end
+
+--- The same for an epoch, counted from 0, outside of its steps.
+function M.place_in_epoch(e, epoch)
+  if errors.is_of_peer(e) and not is_placed(e) then
+    errors.note(e, ("epoch %d"):format(epoch + 1))
+  end
 end
 
 --- fn(...), which reads what steps up to `step`, from 1, have left: where a queue

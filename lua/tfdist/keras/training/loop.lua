@@ -326,17 +326,11 @@ local function end_batch(pass, step, ticket)
   end
 end
 
---- Run steps until the feed ends or `limit` steps are done. `group` steps make
---- one batch for callbacks (steps_per_execution).
---- pass: model, own, next, body, mode ("train", "test", "predict"), custom,
----   callbacks?, progress?, epoch?, on_output?, start?: number of the first step
----@return integer steps, boolean ended  steps: start among them; ended: the
----   feed had no more
-function M.pass(pass, limit, group)
-  pass.examples, group = 0, group or 1
+local function run_steps(pass, limit, group)
   local step, ended = pass.start or 0, false
   while limit == nil or step < limit do
     local first = step
+    pass.at = first + 1
     if group == 1 then
       step, ended = one_step(pass, step)
     else
@@ -344,6 +338,7 @@ function M.pass(pass, limit, group)
         or math.huge))
     end
     if step > first then
+      pass.at = step
       end_batch(pass, step - 1, pass.ticket)
       show(pass, step)
     end
@@ -354,6 +349,20 @@ function M.pass(pass, limit, group)
   end
   failures.settle(pass, step)
   return step, ended
+end
+
+--- Run steps until the feed ends or `limit` steps are done. `group` steps make
+--- one batch for callbacks (steps_per_execution).
+--- pass: model, own, next, body, mode ("train", "test", "predict"), custom,
+---   callbacks?, progress?, epoch?, on_output?, start?: number of the first step
+---@return integer steps, boolean ended  steps: start among them; ended: the
+---   feed had no more
+function M.pass(pass, limit, group)
+  pass.examples, group = 0, group or 1
+  if pass.own.strategy.over_workers then
+    return failures.placed(pass, run_steps, pass, limit, group)
+  end
+  return run_steps(pass, limit, group)
 end
 
 -- Bodies ---------------------------------------------------------------------
