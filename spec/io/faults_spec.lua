@@ -1,5 +1,6 @@
 -- Processes that are killed, or told no by the system, at each step of a save:
 -- what was saved before stays, the next save works and clears up.
+local disk = require "spec.support.disk"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
@@ -210,10 +211,7 @@ tf.train.CheckpointManager(ckpt, %q, { max_to_keep = 1 }):save()
     if tonumber(r.err:match "steps (%d+)") == nil then
       return nil
     end
-    local list = {}
-    for what, from, to in files.read(log):gmatch "(%a+) (%S+) ([^\n]*)" do
-      list[#list + 1] = { what = what, from = from, to = to }
-    end
+    local list = disk.calls(files.read(log))
     os.remove(log)
     return list
   end

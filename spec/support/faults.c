@@ -2,7 +2,8 @@
 ** FAULT_FOLDER, and at step FAULT_STEP kills the process (a write: after half
 ** of it) or, with FAULT_ERRNO, lets the call fail. At the end it says
 ** "steps N" to stderr. With FAULT_LOG, a file, it writes there what was done:
-** "write PATH", "fsync PATH", "mkdir PATH", "rename FROM TO". */
+** "create PATH", "write PATH N" and the N bytes, "fsync PATH", "mkdir PATH",
+** "rename FROM TO", "unlink PATH", each with a line end behind it. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -64,24 +65,43 @@ static int note(int file, const char *path) {
   return file;
 }
 
+static int open_log(void) {
+  const char *path = getenv("FAULT_LOG");
+
+  if (path == NULL) return -1;
+  return REAL(open)(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+}
+
 /* Passes on what the call returned. */
 static int log_call(int result, const char *what, const char *from,
                     const char *to) {
-  const char *path = getenv("FAULT_LOG");
   int code = errno;
-  int file;
+  int file = result == 0 ? open_log() : -1;
 
-  if (result != 0 || path == NULL) return result;
-  file = REAL(open)(path, O_WRONLY | O_CREAT | O_APPEND, 0666);
+  if (file < 0) return result;
   dprintf(file, "%s %s %s\n", what, from, to);
   REAL(close)(file);
   errno = code;
   return result;
 }
 
+static ssize_t log_write(ssize_t n, int written, const void *data) {
+  int code = errno;
+  int file = n >= 0 ? open_log() : -1;
+
+  if (file < 0) return n;
+  dprintf(file, "write %s %zd\n", names[written], n);
+  (void)!REAL(write)(file, data, (size_t)n);
+  dprintf(file, "\n");
+  REAL(close)(file);
+  errno = code;
+  return n;
+}
+
 int open(const char *path, int flags, ...) {
   va_list list;
   mode_t mode;
+  int file;
 
   va_start(list, flags);
   mode = (flags & O_CREAT) != 0 ? va_arg(list, mode_t) : 0;
@@ -89,7 +109,10 @@ int open(const char *path, int flags, ...) {
   if (!is_ours(path) || (flags & (O_CREAT | O_DIRECTORY)) == 0) {
     return REAL(open)(path, flags, mode);
   }
-  return fails() ? -1 : note(REAL(open)(path, flags, mode), path);
+  if (fails()) return -1;
+  file = note(REAL(open)(path, flags, mode), path);
+  if ((flags & O_CREAT) != 0) log_call(file < 0, "create", path, "");
+  return file;
 }
 
 ssize_t write(int file, const void *data, size_t n) {
@@ -102,8 +125,7 @@ ssize_t write(int file, const void *data, size_t n) {
     errno = (int)setting("FAULT_ERRNO");
     return -1;
   }
-  log_call(0, "write", names[file], "");
-  return REAL(write)(file, data, n);
+  return log_write(REAL(write)(file, data, n), file, data);
 }
 
 int fsync(int file) {
@@ -130,7 +152,8 @@ int mkdir(const char *path, mode_t mode) {
 }
 
 int unlink(const char *path) {
-  return is_ours(path) && fails() ? -1 : REAL(unlink)(path);
+  if (!is_ours(path)) return REAL(unlink)(path);
+  return fails() ? -1 : log_call(REAL(unlink)(path), "unlink", path, "");
 }
 
 int unlinkat(int folder, const char *path, int flags) {
@@ -140,5 +163,6 @@ int unlinkat(int folder, const char *path, int flags) {
 }
 
 int remove(const char *path) {
-  return is_ours(path) && fails() ? -1 : REAL(remove)(path);
+  if (!is_ours(path)) return REAL(remove)(path);
+  return fails() ? -1 : log_call(REAL(remove)(path), "unlink", path, "");
 }
