@@ -6,7 +6,7 @@
 ---   a worker is killed, stopped, gone in the middle of a sum: here, and chunk by
 ---     chunk in spec/c/comm_processes.h, comm_tcp.c, comm_shm.c; under mpirun in
 ---     spec/distribute/mpi_spec.lua
----   a slow worker: spec/host/flight_spec.lua; one that is stuck: here
+---   a slow worker: here and spec/host/flight_spec.lua; one that is stuck: here
 ---   a network that parts, one way, loses packets or mixes them, resets connections:
 ---     spec/distribute/machines_spec.lua
 ---   workers that come late: here; that never come:
@@ -24,6 +24,7 @@
 ---   random faults: chaos_spec.lua
 local files = require "spec.support.files"
 local process = require "spec.support.process"
+local quota = require "spec.support.quota"
 local workers = require "spec.support.workers"
 
 -- What all programs begin with. Workers tell each other of events by files.
@@ -176,8 +177,9 @@ for _, host in ipairs(process.hosts) do
         end)
     end
 
-    -- Four steps are an epoch, two a backup. A worker dies in call NUMBER of a
-    -- callback's NAME, when the others have come to it, too, where they do MORE.
+    -- Four steps are an epoch, two a backup. A worker dies in call NUMBER of
+    -- a callback's NAME, when the others have come to it, too, where they do
+    -- MORE.
     local FIT = [[
       local xs, ys = {}, {}
       for i = 1, 48 do xs[i], ys[i] = { i / 48 }, { i / 24 } end
@@ -187,8 +189,8 @@ for _, host in ipairs(process.hosts) do
         return m
       end)
       local calls = 0
-      model:fit(xs, ys, { batch_size = 12, epochs = 3, verbose = 0, callbacks = {
-        tf.keras.callbacks.BackupAndRestore { save_freq = 2,
+      model:fit(xs, ys, { batch_size = 12, epochs = 3, verbose = 0,
+        callbacks = { tf.keras.callbacks.BackupAndRestore { save_freq = 2,
           backup_dir = FOLDER .. "/of-" .. w },
         { [NAME] = function()
           calls = calls + 1
@@ -200,18 +202,18 @@ for _, host in ipairs(process.hosts) do
           signal("KILL", pid())
         end } } })]]
     for _, case in ipairs {
-      { "on_train_batch_end", 7, true, place = "step 3 of epoch 2", saved = 3 },
-      { "on_train_batch_end", 7, false, place = "step 4 of epoch 2", saved = 3 },
-      { "on_epoch_end", 2, false, place = "epoch 3", saved = 4 },
+      { "on_train_batch_end", 7, true, at = "step 3 of epoch 2", saved = 3 },
+      { "on_train_batch_end", 7, false, at = "step 4 of epoch 2", saved = 3 },
+      { "on_epoch_end", 2, false, at = "epoch 3", saved = 4 },
     } do
-      it("says where a fit was and what was saved last: in " .. case.place,
+      it("says where a fit was and what was saved last: in " .. case.at,
         function()
           local rs = run(3, ("local NAME, NUMBER, MORE = %q, %d, %s\n"):format(
             case[1], case[2], tostring(case[3])) .. FIT)
           assert.same({ 75, 75, 137 }, codes(rs), rs[3].err)
           for i = 1, 2 do
             says(rs[i], "process 2 of 3 is gone")
-            says(rs[i], "\n  " .. case.place .. "\n")
+            says(rs[i], "\n  " .. case.at .. "\n")
             says(rs[i], ("\n  last checkpoint of this run: %s/of-0/chief/"
               .. "ckpt-%d\n"):format(folder, case.saved))
           end
@@ -402,6 +404,45 @@ for _, host in ipairs(process.hosts) do
         assert.is_true(best < 5, best)
       end)
     end
+
+    it("waits for one that is slow, and says for whom", function()
+      local share, why = quota.new(10)
+      if share == nil then return pending(why) end
+      -- 0.3 seconds of the processor's time, 3 with a tenth of it, and all that
+      -- it takes until both have said so.
+      local ok, e = pcall(function()
+        local rs = run(2, [[
+          local PROCS = os.getenv "PROCS"
+          put("pid-" .. w, pid())
+          if PROCS then
+            local f = assert(io.open(PROCS, "w"))
+            assert(f:write(pid()))
+            f:close()
+          end
+          local began = os.clock()
+          repeat until os.clock() - began > 0.3
+          if PROCS then
+            heard("self", "has kept process 0 waiting")
+            heard(take "pid-0", "process 0 has waited for")
+          end
+          for step = 1, 3 do
+            print(show(s:reduce("SUM", tf.constant { step, step * w })))
+          end]], "OMP_NUM_THREADS=1 TFDIST_STALL_WARN=0.5", function(i)
+            return i == 1 and "PROCS=" .. share.procs or ""
+          end)
+        assert.same({ 0, 0 }, codes(rs), rs[1].err .. rs[2].err)
+        for _, r in ipairs(rs) do
+          assert.equal("2 1\n4 2\n6 3\n", r.out)
+        end
+        assert.is_true(share:held_up() > 0)
+        assert.is_truthy(rs[1].err:find("process 0 has waited for %d+ s in "
+          .. "collective %d+, all_reduce sum of float32%[2%] at [^\n]*%.lua:"
+          .. "%d+: process 1 was last heard of in "), rs[1].err)
+        says(rs[2], "process 1 has kept process 0 waiting for ")
+      end)
+      share:close()
+      if not ok then error(e, 0) end
+    end)
 
     it("has one that is stuck say where its script is", function()
       -- Who has read its words ends it.

@@ -43,8 +43,8 @@ local function value_of(t)
 end
 ]]
 
--- Bodies of functions of (tf, dir, value): `load` returns the value that is there,
--- nil for none.
+-- Bodies of functions of (tf, dir, value): `load` returns the value that is
+-- there, nil for none.
 local SAVERS = {
   { name = "CheckpointManager.save",
     save = [[
@@ -135,8 +135,8 @@ describe("a save that the power fails in #once", function()
     return list
   end
 
-  -- The calls of a save of `value`; nil where the host takes no library before its
-  -- own.
+  -- The calls of a save of `value`; nil where the host takes no library before
+  -- its own.
   local function calls(saver, value)
     local log = files.place()
     local script = process.file(("local tf, dir, value = require 'tfdist', %q, "
@@ -157,8 +157,8 @@ describe("a save that the power fails in #once", function()
     return math.floor(state / 65536) % n
   end
 
-  -- What is there when power goes after each call and the disk holds this or that;
-  -- and whether a save into that goes well.
+  -- What is there when power goes after each call and the disk holds this or
+  -- that; and whether a save into that goes well.
   local function check(saver, list, old, new)
     local save, load = body(saver.save), body(saver.load)
     local seen = {}

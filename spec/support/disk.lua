@@ -1,16 +1,17 @@
 --- A disk that may lose its power: what it holds then of what a process did to
 --- a folder.
 ---
---- What was written to a file is held when the file is synced, and what was done
---- to the names in a folder when the folder is. Of everything else any part may
---- be held: each write, or the first bytes of it, and each name made, changed or
---- taken away, for itself. A rename is held as a whole.
+--- What was written to a file is held when the file is synced, and what was
+--- done to the names in a folder when the folder is. Of everything else any part
+--- may be held: each write, or the first bytes of it, and each name made, changed
+--- or taken away, for itself. A rename is held as a whole.
 local files = require "spec.support.files"
 local raw = require "tfdist.core.raw"
 
 local M = {}
 
---- What spec/support/faults.c wrote to a log: a list of { what, from, to, data }.
+--- What spec/support/faults.c wrote to a log, as a list of calls: what, from, to,
+--- data.
 function M.calls(log)
   local list, at = {}, 1
   while at <= #log do
@@ -181,8 +182,8 @@ end
 
 --- What is held when the power goes: a list of { path, bytes }, folders without
 --- bytes, before what lies in them.
---- holds: { writes, names }, each true (all), false (what was synced) or "drawn";
---- draw(n): a number under n.
+--- holds: { writes, names }, each true (all), false (what was synced) or
+--- "drawn"; draw(n): a number under n.
 function Disk:held(holds, draw)
   return held_of_folder(self.root, holds, draw, self.path, {})
 end

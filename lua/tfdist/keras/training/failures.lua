@@ -111,9 +111,9 @@ local function is_placed(e)
   return false
 end
 
---- fn(...), which runs the steps of a pass, of which pass.at is the one at hand.
---- That another worker is gone may be heard of anywhere in one: in a callback,
---- or where results are read.
+--- fn(...), which runs the steps of a pass, of which pass.at is the one at
+--- hand. That another worker is gone may be heard of anywhere in one: in a
+--- callback, or where results are read.
 function M.placed(pass, fn, ...)
   local ok, a, b = pcall(fn, ...)
   if ok then
