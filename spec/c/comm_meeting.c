@@ -10,8 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "comm/tcp/hello.h"
-#include "comm_processes.h"
+#include "comm_knock.h"
 
 /* Faults at the start are tried again, not told. */
 static int found_in_the_end(int process, int processes, int local) {
@@ -253,19 +252,6 @@ static size_t nonsense(int i, uint8_t bytes[512]) {
   }
 }
 
-static int knock(void) {
-  struct sockaddr_in to = {.sin_family = AF_INET};
-  int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-  char host[32];
-  int port = 0;
-
-  if (sscanf(address_list[0], "%31[^:]:%d", host, &port) != 2) return -1;
-  to.sin_port = htons((uint16_t)port);
-  if (inet_pton(AF_INET, host, &to.sin_addr) != 1) return -1;
-  (void)connect(s, (struct sockaddr *)&to, sizeof to);
-  return s;
-}
-
 /* Such connections all the time, a hundred at once. */
 static int stranger(int process, int processes, int local) {
   int open[100];
@@ -477,89 +463,12 @@ static void who_comes_back_alone_is_told(void **state) {
 
 /* --- who begins anew while all are waited for ----------------------------- */
 
-/* Process 1's part of a connection with process 0, up to its end. */
-static tfd__talk talk_with(int socket, bool connects, const tfd__hello *mine) {
-  tfd__network n = network_of((int)mine->process, (int)mine->processes);
-  tfd__talk t;
-  bool over = false;
-
-  assert_int_equal(TFD_OK, tfd__talk_begin(&t, socket, connects, mine, &n));
-  while (!over) {
-    struct pollfd p = {.fd = socket, .events = POLLIN};
-
-    (void)poll(&p, 1, 100);
-    assert_int_equal(TFD_OK, tfd__talk_go_on(&t, &over));
-  }
-  return t;
-}
-
-/* False when it came to no end: a talk has its own deadline. */
-static bool be_heard(int socket, bool connects, const tfd__hello *mine) {
-  return talk_with(socket, connects, mine).agreed;
-}
-
-/* What all must agree on is in each hello. */
-static bool hello_of(int socket, tfd__hello *h) {
-  uint8_t bytes[TFD_HELLO_BYTES];
-
-  return recv(socket, bytes, sizeof bytes, MSG_PEEK | MSG_WAITALL) ==
-             sizeof bytes &&
-         tfd__hello_read(bytes, h);
-}
-
-static void wait_on(int socket, short events) {
-  struct pollfd p = {.fd = socket, .events = events};
-
-  assert_int_equal(1, poll(&p, 1, 60000));
-}
-
-static int knock_until_heard(void) {
-  int looks = 12000;
-  int s = -1;
-
-  while (looks-- > 0) {
-    struct pollfd p;
-
-    s = knock();
-    p = (struct pollfd){.fd = s, .events = POLLIN};
-    if (poll(&p, 1, 60000) == 1 && (p.revents & (POLLERR | POLLHUP)) == 0) {
-      break;
-    }
-    (void)close(s);
-    (void)poll(NULL, 0, 5);
-  }
-  return s;
-}
-
-static bool say_one(int socket, int channel) {
-  tfd__hello mine;
-
-  if (!hello_of(socket, &mine)) return false;
-  mine.process = 1;
-  mine.channel = (uint32_t)channel;
-  return be_heard(socket, true, &mine);
-}
-
 static bool say_zero(int socket) {
   tfd__hello mine;
 
   if (!hello_of(socket, &mine)) return false;
   mine.process = 0;
   return be_heard(socket, false, &mine);
-}
-
-/* Process 1 of 3 is there, as process 0 sees it. */
-static void pose_as_one(int sockets[TFD_CHANNELS]) {
-  int c = 0;
-
-  while (c < TFD_CHANNELS) {
-    sockets[c] = knock_until_heard();
-    if (say_one(sockets[c], c)) {
-      c++;
-    } else {
-      (void)close(sockets[c]);
-    }
-  }
 }
 
 /* Process 0 of 3 is there, as process 1 sees it. */

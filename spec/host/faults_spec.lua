@@ -20,7 +20,8 @@
 ---   full disks and kills while saving: spec/checkpoint_spec.lua,
 ---     spec/io/faults_spec.lua, multi_worker_files_spec.lua; the power fails
 ---     then: spec/io/power_loss_spec.lua
----   bytes of strangers: spec/c/comm_meeting.c, spec/fuzz/frame.c
+---   bytes of strangers, and many of them: spec/c/comm_strangers.c,
+---     comm_meeting.c, spec/fuzz/frame.c
 ---   random faults: chaos_spec.lua
 local files = require "spec.support.files"
 local process = require "spec.support.process"

@@ -143,6 +143,19 @@ void tfd__far_end(int socket, char *text, size_t bytes) {
                  host, port);
 }
 
+int tfd__accept(int listener, char host[TFD_FAR_BYTES]) {
+  struct sockaddr_storage a;
+  socklen_t n = sizeof a;
+  int s = accept4(listener, (struct sockaddr *)&a, &n,
+                  SOCK_NONBLOCK | SOCK_CLOEXEC);
+
+  if (s >= 0 && getnameinfo((struct sockaddr *)&a, n, host, TFD_FAR_BYTES, NULL,
+                            0, NI_NUMERICHOST) != 0) {
+    (void)snprintf(host, TFD_FAR_BYTES, "?");
+  }
+  return s;
+}
+
 void tfd__tune(int socket) {
   int on = 1;
   int idle = 3;

@@ -42,28 +42,71 @@ static struct {
 
 #define QUIET_NS INT64_C(10000000000)
 
-void tfd__say_refused(const char *address, tfd__verdict v, const char *who) {
-  static atomic_int_least64_t said;
-  static atomic_uint more;
+/* Hosts that were spoken of last. One that finds no room, as all others were
+** spoken of a moment ago, is counted in nobody's line: there are no more than
+** HOSTS lines in QUIET_NS. */
+enum { HOSTS = 64 };
+
+typedef struct refusals {
+  char host[TFD_FAR_BYTES];
+  int64_t said;  /* 0 = never */
+  unsigned more; /* since then */
+} refusals;
+
+static struct {
+  pthread_mutex_t lock;
+  refusals of[HOSTS]; /* under the lock */
+} refused = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Its entry, or the one that has been silent for longest. */
+static refusals *refusals_of(const char *host) {
+  refusals *oldest = &refused.of[0];
+  int i;
+
+  for (i = 0; i < HOSTS; i++) {
+    refusals *r = &refused.of[i];
+
+    if (r->said != 0 && strcmp(r->host, host) == 0) return r;
+    if (r->said < oldest->said) oldest = r;
+  }
+  return oldest;
+}
+
+/* Is it time for a line, and how many others is it for? */
+static bool is_to_be_said(const char *host, unsigned *others_p) {
   int64_t now = tfd__now_ns();
-  int64_t last = said;
+  refusals *r = NULL;
+  bool known = false;
+  bool say = false;
+
+  pthread_mutex_lock(&refused.lock);
+  r = refusals_of(host);
+  known = r->said != 0 && strcmp(r->host, host) == 0;
+  say = r->said == 0 || now - r->said >= QUIET_NS;
+  if (say) {
+    *others_p = known ? r->more : 0;
+    *r = (refusals){.said = now};
+    (void)snprintf(r->host, sizeof r->host, "%s", host);
+  } else if (known) {
+    r->more++;
+  }
+  pthread_mutex_unlock(&refused.lock);
+  return say;
+}
+
+void tfd__say_refused(const char *address, const char *host, tfd__verdict v,
+                      const char *who) {
+  char more[80] = "";
   unsigned others = 0;
 
-  if ((last != 0 && now - last < QUIET_NS) ||
-      !atomic_compare_exchange_strong(&said, &last, now)) {
-    more++;
-    return;
-  }
-  others = atomic_exchange(&more, 0);
+  if (!is_to_be_said(host, &others)) return;
   if (others > 0) {
-    tfd__log(TFD_LOG_WARNING,
-             "a connection to %s was refused: %s%s (as were %u "
-             "others since the last such line)",
-             address, tfd__verdict_text(v), who, others);
-  } else {
-    tfd__log(TFD_LOG_WARNING, "a connection to %s was refused: %s%s", address,
-             tfd__verdict_text(v), who);
+    (void)snprintf(more, sizeof more,
+                   " (as were %u others from there since the last such line)",
+                   others);
   }
+  tfd__log(TFD_LOG_WARNING, "a connection from %s to %s was refused: %s%s%s",
+           host, address, tfd__verdict_text(v), who, more);
 }
 
 /* --- the thread ----------------------------------------------------------- */
@@ -105,7 +148,8 @@ static void let_in(tfd__talk *talks) {
 
   pthread_mutex_lock(&door.lock);
   for (i = 0; i < AT_ONCE && !door.lent; i++) {
-    int s = accept4(door.listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    char host[TFD_FAR_BYTES];
+    int s = tfd__accept(door.listener, host);
     tfd__talk *t = s < 0 ? NULL : free_slot(talks);
 
     if (s < 0) break;
@@ -114,6 +158,7 @@ static void let_in(tfd__talk *talks) {
       break;
     }
     t->judge = judge;
+    memcpy(t->host, host, sizeof host);
   }
   pthread_mutex_unlock(&door.lock);
 }
@@ -123,7 +168,7 @@ static void hear(tfd__talk *t) {
 
   if (tfd__talk_go_on(t, &over) == TFD_OK && !over) return;
   if (t->verdict != TFD_VERDICT_GOOD && t->verdict != TFD_VERDICT_LATER) {
-    tfd__say_refused(door.address, t->verdict, t->who);
+    tfd__say_refused(door.address, t->host, t->verdict, t->who);
   }
   close_talk(t);
 }

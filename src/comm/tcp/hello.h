@@ -17,6 +17,7 @@ typedef struct tfd__talk {
   ** secret; who accepts knows. */
   tfd__verdict (*judge)(void *arg, struct tfd__talk *t);
   void *arg;
+  char host[TFD_FAR_BYTES]; /* (optional) whose it is; who accepts knows */
   tfd__deadline until;
   uint8_t my_hello[TFD_HELLO_BYTES];
   uint8_t out[TFD_TALK_BYTES];

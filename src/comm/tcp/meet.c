@@ -268,7 +268,7 @@ static int talk(meeting *m, line *l, bool connects) {
     if (m->sockets[p].socket[c] < 0) keep(m, l, p, c);
   } else if (l->talk.verdict != TFD_VERDICT_GOOD &&
              l->talk.verdict != TFD_VERDICT_LATER) {
-    tfd__say_refused(m->network->addresses[m->network->process],
+    tfd__say_refused(m->network->addresses[m->network->process], l->talk.host,
                      l->talk.verdict, l->talk.who);
   }
   close_talk(l, STAGE_IDLE);
@@ -306,7 +306,8 @@ static int let_in(meeting *m) {
 
   for (i = 0; i < AT_ONCE; i++) {
     line *l = NULL;
-    int s = accept4(m->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+    char host[TFD_FAR_BYTES];
+    int s = tfd__accept(m->listener, host);
 
     if (s < 0) {
       /* Who waits there would wake the loop again and again. */
@@ -323,6 +324,7 @@ static int let_in(meeting *m) {
     l = free_line(m);
     l->talk.socket = s;
     TFD_TRY(begin_talk(m, l, false));
+    memcpy(l->talk.host, host, sizeof host);
   }
   return TFD_OK;
 }

@@ -71,6 +71,10 @@ bool tfd__is_loopback(const char *address);
 int tfd__check_apart(const tfd__network *n);
 /* "10.0.0.3:41234", the other end of a connection. */
 void tfd__far_end(int socket, char *text, size_t bytes);
+enum { TFD_FAR_BYTES = 64 };
+/* The next one who knocks, non-blocking, and from which host, which a
+** connection that is reset tells no more; -1 = nobody, or an errno. */
+int tfd__accept(int listener, char host[TFD_FAR_BYTES]);
 /* Options that every connection has: no delay, dead hosts are noticed when
 ** nothing is on the way. */
 void tfd__tune(int socket);
@@ -166,9 +170,11 @@ int tfd__door_make(const char *host, char address[TFD_ADDRESS_BYTES]);
 void tfd__door_unmake(void);
 /* Meetings that this process has had. */
 uint32_t tfd__door_meetings(void);
-/* Log a refusal; one line in ten seconds. `who` as tfd__talk's. Threads: any.
- */
-void tfd__say_refused(const char *address, tfd__verdict v, const char *who);
+/* Log that a connection from `host` was refused; one line in ten seconds for
+** each host, with how many there were meanwhile. `who` as tfd__talk's.
+** Threads: any. */
+void tfd__say_refused(const char *address, const char *host, tfd__verdict v,
+                      const char *who);
 
 /* --- meeting -------------------------------------------------------------- */
 
