@@ -1,9 +1,11 @@
 /* Strangers at the open port of a process, while it waits for the others and
 ** while they train: each is shut out before long, whatever it says, and nobody
-** else has anything of it but one line. */
+** else has anything of it but one line. And what connections that are let in
+** have the system do. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 
@@ -436,11 +438,77 @@ static void refusals_of_a_host_have_one_line_in_ten_seconds(void **state) {
   log_file = -1;
 }
 
+/* --- who is let in -------------------------------------------------------- */
+
+static int option_of(int socket, int level, int name) {
+  socklen_t bytes = sizeof(int);
+  int value = -1;
+
+  return getsockopt(socket, level, name, &value, &bytes) == 0 ? value : -1;
+}
+
+/* Of a connection to another host's process: -1 = it is none. */
+static int user_timeout_of(int socket) {
+  struct sockaddr_storage a;
+  socklen_t bytes = sizeof a;
+
+  if (getpeername(socket, (struct sockaddr *)&a, &bytes) != 0) return -1;
+  return a.ss_family == AF_INET
+             ? option_of(socket, IPPROTO_TCP, TCP_USER_TIMEOUT)
+             : -1;
+}
+
+static double beat_timeout;
+
+/* A host that vanishes is noticed by then whatever is on the way to it; data
+** waits for as long as the other side is stopped. */
+static int has_its_options(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  int most = beat_timeout > 0 ? (int)beat_timeout : 10;
+  int found[2] = {0};
+  world w = {0};
+  int s;
+
+  n.beat_timeout = beat_timeout;
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  for (s = 0; s < 1000; s++) {
+    int ms = user_timeout_of(s);
+
+    if (ms < 0) continue;
+    CHECK(ms == 0 || ms == 1000 * most);
+    found[ms > 0]++;
+    CHECK(option_of(s, IPPROTO_TCP, TCP_NODELAY) == 1);
+    CHECK(option_of(s, SOL_SOCKET, SO_KEEPALIVE) == 1);
+    CHECK(option_of(s, IPPROTO_TCP, TCP_KEEPIDLE) +
+              option_of(s, IPPROTO_TCP, TCP_KEEPINTVL) *
+                  option_of(s, IPPROTO_TCP, TCP_KEEPCNT) <
+          10);
+    CHECK(option_of(s, IPPROTO_TCP, TCP_KEEPIDLE) > 0);
+    CHECK(option_of(s, IPPROTO_TCP, TCP_KEEPINTVL) > 0);
+    CHECK(option_of(s, IPPROTO_TCP, TCP_KEEPCNT) > 0);
+  }
+  CHECK(found[0] == processes - 1); /* data, */
+  CHECK(found[1] == processes - 1); /* control */
+  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
+  tfd__release(w.group);
+  return 0;
+}
+
+static void dead_hosts_are_noticed_by_the_system_too(void **state) {
+  (void)state;
+  beat_timeout = 0;
+  run_all(has_its_options, 3, 1);
+  beat_timeout = 3;
+  run_all(has_its_options, 3, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strangers_are_shut_out_whatever_they_say),
       cmocka_unit_test(a_flood_has_its_own_room),
       cmocka_unit_test(refusals_of_a_host_have_one_line_in_ten_seconds),
+      cmocka_unit_test(dead_hosts_are_noticed_by_the_system_too),
   };
 
   tested = "tcp";
