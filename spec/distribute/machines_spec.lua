@@ -430,4 +430,33 @@ describe("in network namespaces #once", function()
       says(got[1], "process 1 of 2 has not been heard of")
       says(got[2], "process 0 of 2 has not been heard of")
     end)
+
+  -- Their records tell when they know: no call does before that.
+  it("a cable that is pulled while nobody calls anything is noticed, too",
+    function()
+      local folder = files.folder()
+      local got = run(HEAD .. [[
+        repeat until io.open(os.getenv "NOTICED")
+        strategy:reduce("sum", tf.constant(1.0))]], "TFDIST_SECRET=between-us "
+        .. "TFDIST_HEARTBEAT_TIMEOUT=2 NOTICED=BASE.noticed "
+        .. "TFDIST_FLIGHT=" .. folder, WHEN_MET .. ([[
+        $CUT
+        for w in 0 1; do
+          until grep -aq "process $w of 2 has not been heard of" FOLDER/*; do
+            kill -0 $pid1 && kill -0 $pid2 || break
+            sleep 0.05
+          done
+        done
+        >BASE.noticed]]):gsub("FOLDER", folder))
+      os.execute("rm -r " .. folder)
+      assert.equal("75 76", got.codes, got[1] .. got[2])
+      for i = 1, 2 do
+        local seconds = got[i]:match(("process %d of 2 has not been heard of "
+          .. "for ([%%d.]+) s"):format(2 - i))
+        assert.is_truthy(seconds, got[i])
+        -- As long again where the system's own clock is the first to ring.
+        assert.is_true(tonumber(seconds) >= 2 and tonumber(seconds) <= 4, got[i])
+        assert.is_nil(got[i]:find("stopped because of", 1, true))
+      end
+    end)
 end)
