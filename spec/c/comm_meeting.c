@@ -442,6 +442,7 @@ static int comes_back(int process, int processes, int local) {
   CHECK(strstr(tfd_error_message(), "process 1 does not agree with process 0 ("
                                     "127.") != NULL);
   CHECK(strstr(tfd_error_message(), "all have to be started again") != NULL);
+  CHECK(tfd_error_exit_code() == TFD_EXIT_PEER_FAILED);
   return 0;
 }
 

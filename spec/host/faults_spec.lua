@@ -6,6 +6,7 @@
 ---   a worker is killed, stopped, gone in the middle of a sum: here, and chunk by
 ---     chunk in spec/c/comm_processes.h, comm_tcp.c, comm_shm.c; under mpirun in
 ---     spec/distribute/mpi_spec.lua
+---   one that wakes in the next run: spec/distribute/stale_worker_spec.lua
 ---   a slow worker: here and spec/host/flight_spec.lua; one that is stuck: here
 ---   a network that parts, one way, loses packets or mixes them, resets connections:
 ---     spec/distribute/machines_spec.lua
@@ -258,6 +259,21 @@ for _, host in ipairs(process.hosts) do
           rs[1].err:match "last checkpoint of this run: ([^\n]*)")
         assert.is_nil(rs[1].err:find("epoch", 1, true), rs[1].err)
       end)
+    end
+
+    -- All have met; who shares no memory yet makes no strategy.
+    for victim, ends in pairs { [1] = { 75, 137, 75 }, [0] = { 137, 76, 76 } } do
+      it("ends with what one that is killed at the start of all asks for ("
+        .. victim .. ")", function()
+          local rs = run(3, "", "TFDIST_TRANSPORT=shm "
+            .. "TFDIST_FAILPOINTS=shm.hand=kill@rank" .. victim)
+          assert.same(ends, codes(rs), rs[1].err .. rs[3].err)
+          for i, r in ipairs(rs) do
+            if i ~= victim + 1 then
+              says(r, ("process %d of 3 is gone"):format(victim))
+            end
+          end
+        end)
     end
 
     it("names the crash of one to all", function()

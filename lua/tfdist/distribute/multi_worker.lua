@@ -47,13 +47,14 @@ local function start_seconds()
   return seconds("TFDIST_RENDEZVOUS_TIMEOUT", 300)
 end
 
--- How the process was started is wrong, or its peers': nothing can follow.
+-- How the process was started is wrong, or its peers': nothing can follow. What
+-- the runtime has an end of its own for, such as a peer that is gone, is none.
 local function as_usage(ok, ...)
   if ok then
     return ...
   end
   local e = ...
-  if errors.is_error(e) and e.kind ~= "Cancelled"
+  if errors.is_error(e) and e.exit_code == nil and e.kind ~= "Cancelled"
     and e.kind ~= "ResourceExhausted" then
     e.exit_code = errors.EXIT_USAGE
   end

@@ -216,6 +216,9 @@ static int refused(const meeting *m, const line *l) {
                   m->network->process, l->process,
                   m->network->addresses[l->process],
                   tfd__verdict_text(l->talk.verdict), l->talk.who);
+  if (l->talk.verdict == TFD_VERDICT_UNDER_WAY) {
+    return tfd__exit_with(TFD_EXIT_PEER_FAILED); /* to start again may do */
+  }
   if (l->talk.verdict != TFD_VERDICT_DUPLICATE) return TFD_FAILED_PRECONDITION;
   return tfd__hint("two processes run as this task: end one of them, or give "
                    "it another index in TF_CONFIG");
