@@ -1,12 +1,14 @@
 -- Workers on two machines: a real Slurm of two nodes, and network namespaces
 -- joined by a cable that can be pulled. As root, with Debian's packages. #once
 local files = require "spec.support.files"
+local machines = require "spec.support.machines"
 local mpi = require "spec.support.mpi"
 local process = require "spec.support.process"
 local slurm = require "tfdist.distribute.cluster.slurm"
 local workers = require "spec.support.workers"
 
 local lines = process.lines
+local lacks = machines.lacks
 
 local WORKERS = [[
 local tf = require "tfdist"
@@ -49,15 +51,6 @@ end
 
 local function says(text, part)
   assert.is_truthy(text:find(part, 1, true), text)
-end
-
--- Why it cannot be, nil when it can: programs that are needed, as root.
-local function lacks(programs, packages)
-  local r = process.run("test $(id -u) = 0 && PATH=$PATH:/usr/sbin:/sbin && "
-    .. "for p in " .. programs .. "; do command -v $p || exit 1; done")
-  if r.code ~= 0 then
-    return "needs root and apt-get install " .. packages
-  end
 end
 
 -- Its path, and what removes it.
@@ -205,12 +198,7 @@ describe("under Slurm #once", function()
 end)
 
 describe("in network namespaces #once", function()
-  local why = lacks("ip", "iproute2")
-  local probe = why == nil
-    and process.run "spec/support/netns.sh '$ONE true && $TWO true'"
-  if probe and probe.code ~= 0 then
-    why = "no network namespaces on this machine: " .. probe.err
-  end
+  local why = machines.no_namespaces()
   if why then
     pending(why)
     return
