@@ -244,6 +244,20 @@ describe("what counts with sizes that are open", function()
     assert.are.equal("ValueError", tf.errors.kind(e), tostring(e))
   end)
 
+  it("gives a concrete function the gradients of each size", function()
+    local f = tf.function_(function(x) return tf.reduce_sum(x * x) end)
+    local c = f:get_concrete_function(tf.TensorSpec({ -1 }, "float32"))
+    for _, list in ipairs { { 3 }, { 1, 2 }, {}, { 4, 5, 6 } } do
+      local x, twice = tf.constant(list), {}
+      local tape, y = tf.GradientTape(function(tape)
+        tape:watch(x)
+        return c(x)
+      end)
+      for i, value in ipairs(list) do twice[i] = 2 * value end
+      assert.are.same(twice, tape:gradient(y, x):totable())
+    end
+  end)
+
   it("tells small from large by all of its sizes", function()
     local function fn(x)
       return tf.linalg.matrix_rank(x), tf.linalg.pinv(x)

@@ -387,7 +387,9 @@ end
 -- A graph for all sizes that the specs leave open.
 local function open_concrete(self, arguments, given)
   local _, tensors = signature.of(unpack(given, 1, given.n))
-  local c = trace(self, given, tensors, input_signature.dims_of(arguments))
+  local dims = input_signature.dims_of(arguments)
+  local c = trace(self, given, tensors, dims)
+  c.known = dims
   self.traces = self.traces + 1
   c.call = function(inputs)
     return taping.run(c, inputs)
