@@ -2,6 +2,7 @@
 --- closed forms, or those of lists of tensors.
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
+local raw = require "tfdist.core.raw"
 local traces = require "spec.support.traces"
 
 local check_gradients, check_same = traces.check_gradients, traces.check_same
@@ -183,6 +184,22 @@ describe("tf.TensorArray", function()
       ta = ta:write(0, a * b):write(1, a * a)
       return tf.reduce_sum(ta:stack() * ta:read(0))
     end, { { { 1.5, 2 }, { -3, 0.5 } } })
+  end)
+
+  it("gives the tensor that it was made of a dense gradient", function()
+    local function read(x)
+      local ta = array(3, { clear_after_read = false }):unstack(x)
+      return tf.reduce_sum(ta:read(2) * 5 + ta:gather { 0, 2 })
+    end
+    local open = tf.TensorSpec({ -1, -1 }, "float32")
+    for _, fn in ipairs { read, tf.function_(read),
+      tf.function_(read, { input_signature = { open } }) } do
+      local x = tf.Variable { { 1, 2 }, { 3, 4 }, { 5, 6 } }
+      local tape, y = tf.GradientTape(function() return fn(x) end)
+      local grad = tape:gradient(y, x)
+      assert.are.equal("tensor", raw.kind(grad))
+      assert.are.same({ 1, 1, 0, 0, 11, 11 }, values(grad))
+    end
   end)
 
   it("stays as it was in a trace: writes give another one", function()

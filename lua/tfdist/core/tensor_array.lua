@@ -351,6 +351,16 @@ local function check_size(self, what, n)
   end
 end
 
+-- The rows of t, whose gradient is dense, as it is where ops run: not a list of
+-- those that were read.
+local function dense_rows(t)
+  local dims, open = raw.tensor_dims(t), 0
+  for axis = 1, #dims do
+    open = open + (dims[axis] < 0 and 1 or 0)
+  end
+  return open > 1 and tf.concat({ t }, 0) or tf.reshape(t, dims)
+end
+
 local function unstack(self, value)
   local t = rows_of(self, "unstack", value)
   local grows = field(self, "grows")
@@ -359,7 +369,7 @@ local function unstack(self, value)
   local out = changed(self)
   if tracing.current() ~= nil then
     local _, shape = fit(self, "unstack", n == 0 and tf.reduce_sum(t, 0) or t[0])
-    out.items, out.n, out.rows, out.shape = nil, nil, t, shape
+    out.items, out.n, out.rows, out.shape = nil, nil, dense_rows(t), shape
     out.count = grows and tf.constant(n, "int32") or nil
     return out
   end
