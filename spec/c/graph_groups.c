@@ -183,10 +183,10 @@ static void other_shapes_do_not_join(void **state) {
   (void)state;
   /* In a group a row would be made as often as there are rows. */
   expect(g, y, floats(4, 4, 0.0),
-         "program \"g\" on /cpu:0: 3 calls, arena of 64 bytes\n"
+         "program \"g\" on /cpu:0: 3 calls, arena of 128 bytes\n"
          "  matmul(*, *) -> a+0 float32 {1, 4}\n"
-         "  abs(a+0) -> a+0 float32 {1, 4}\n"
-         "  multiply(*, a+0) -> * float32 {4, 4}\n");
+         "  abs(a+0) -> a+64 float32 {1, 4}\n"
+         "  multiply(*, a+64) -> * float32 {4, 4}\n");
 }
 
 static void a_bias_and_a_sum_of_many_are_adds(void **state) {
