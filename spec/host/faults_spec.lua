@@ -15,8 +15,9 @@
 ---   one that is started twice: here; that comes back alone: spec/c/comm_meeting.c
 ---   what is wrong in TF_CONFIG: spec/distribute/cluster_spec.lua; taken and
 ---     foreign addresses, other builds, scripts, secrets: multi_worker_spec.lua
----   programs that differ: multi_worker_apart_spec.lua; errors of one replica:
----     run_spec.lua; a GPU that is lost: spec/cuda_spec.lua
+---   programs that differ: multi_worker_apart_spec.lua, how soon they hear of it:
+---     multi_worker_apart_soon_spec.lua; errors of one replica: run_spec.lua;
+---     a GPU that is lost: spec/cuda_spec.lua
 ---   Ctrl-C, a crash, a script's error: here
 ---   full disks and kills while saving: spec/checkpoint_spec.lua,
 ---     spec/io/faults_spec.lua, multi_worker_files_spec.lua; the power fails
