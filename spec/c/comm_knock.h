@@ -101,7 +101,7 @@ static inline bool say_one(int socket, int channel) {
   return be_heard(socket, true, &mine);
 }
 
-/* Process 1 of 3 is there, as process 0 sees it. */
+/* Process 1 is there, as process 0 sees it. */
 static inline void pose_as_one(int sockets[TFD_CHANNELS]) {
   int c = 0;
 

@@ -1,7 +1,7 @@
 /* Strangers at the open port of a process, while it waits for the others and
 ** while they train: each is shut out before long, whatever it says, and nobody
 ** else has anything of it but one line. And what connections that are let in
-** have the system do. */
+** have the system do, and are believed. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <errno.h>
@@ -503,12 +503,57 @@ static void dead_hosts_are_noticed_by_the_system_too(void **state) {
   run_all(has_its_options, 3, 1);
 }
 
+/* --- who is let in and has bad words -------------------------------------- */
+
+static int hears_no_frame(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+
+  n.secret = common_secret;
+  n.secret_bytes = strlen(common_secret);
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(sum_ones(&w, 10, 30) == TFD_ABORTED);
+  CHECK(strstr(tfd_error_message(),
+               "process 1 of 2 sent bytes that are damaged "
+               "or no frame") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+/* Whoever knows the secret is believed no length, either. */
+static void no_length_of_a_peer_is_believed(void **state) {
+  static const uint64_t lengths[] = {UINT64_C(1) << 63, UINT64_MAX,
+                                     UINT64_MAX - TFD_FRAME_BYTES + 1,
+                                     TFD_NOTE_BYTES + 1};
+  size_t k;
+
+  (void)state;
+  for (k = 0; k < sizeof lengths / sizeof lengths[0]; k++) {
+    tfd__frame f = {.type = TFD_FRAME_ABORT, .tag = 1, .length = lengths[k]};
+    int sockets[TFD_CHANNELS];
+    uint8_t bytes[TFD_FRAME_BYTES];
+    pid_t child;
+    int i;
+
+    make_addresses();
+    child = start(hears_no_frame, 0, 2, 1);
+    pose_as_one(sockets);
+    tfd__frame_write(&f, bytes);
+    assert_int_equal(sizeof bytes, send(sockets[TFD_CHANNEL_CONTROL], bytes,
+                                        sizeof bytes, MSG_NOSIGNAL));
+    wait_on(sockets[TFD_CHANNEL_CONTROL], POLLRDHUP); /* it has told why */
+    for (i = 0; i < TFD_CHANNELS; i++) (void)close(sockets[i]);
+    assert_int_equal(0, status_of(child));
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(strangers_are_shut_out_whatever_they_say),
       cmocka_unit_test(a_flood_has_its_own_room),
       cmocka_unit_test(refusals_of_a_host_have_one_line_in_ten_seconds),
       cmocka_unit_test(dead_hosts_are_noticed_by_the_system_too),
+      cmocka_unit_test(no_length_of_a_peer_is_believed),
   };
 
   tested = "tcp";
