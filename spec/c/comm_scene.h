@@ -109,6 +109,13 @@ static inline void mark_moment(void) {
   the_scene()->marked = ran_by_now();
 }
 
+/* From the moment or `begin`, whichever came last. */
+static inline double ran_since_both(int64_t begin) {
+  int64_t marked = the_scene()->marked;
+
+  return ran_since(begin > marked ? begin : marked);
+}
+
 static inline double ran_since_mark(void) {
   return ran_since(the_scene()->marked);
 }
