@@ -71,6 +71,33 @@ describe("what a trace has read", function()
   end)
 end)
 
+describe("the short key of a call", function()
+  local SIZES = { 0, 1, 2, 63, 64, 127, 128, 129, 255, 256, 384, 16383, 16384,
+    32768, 2 ^ 28 }
+
+  it("tells shapes apart, whatever their sizes", function()
+    local seen_keys, n = {}, 0
+    local function meet(dims)
+      local x = tf.zeros(dims)
+      local key = raw.graph_key(x)
+      assert.are.equal(key, (raw.graph_key(tf.zeros(dims))))
+      assert.is_nil(seen_keys[key], table.concat(dims, " "))
+      seen_keys[key], n = true, n + 1
+    end
+    for _, a in ipairs(SIZES) do
+      meet { 0, a }
+      for _, b in ipairs(SIZES) do meet { a, 0, b } end
+    end
+    assert.are.equal(#SIZES * (#SIZES + 1), n)
+  end)
+
+  -- Lua keeps such strings once each.
+  it("has at most 40 bytes for a batch, its labels and a number", function()
+    local x, y = tf.zeros { 256, 28, 28, 1 }, tf.zeros { 256, 10 }
+    assert.is_true(#raw.graph_key(x, y, 1) <= 40)
+  end)
+end)
+
 describe("a number as an argument", function()
   it("that is NaN is one value", function()
     local f = tf.function_(function(x, n) return x * n end)

@@ -30,14 +30,26 @@ static void put_tag(key *k, char tag) {
   put(k, &tag, 1);
 }
 
+/* Seven bits a byte, the last without the eighth: Lua keeps strings of up to 40
+** bytes once each and finds them by where they lie. */
+static void put_whole(key *k, uint64_t x) {
+  char bytes[10];
+  size_t n = 0;
+
+  for (; x > 127; x >>= 7) bytes[n++] = (char)(x | 128);
+  bytes[n++] = (char)x;
+  put(k, bytes, n);
+}
+
 static void put_tensor(key *k, const tfd_tensor *t) {
   const tfd__view *v = &t->view;
+  int i;
 
   put_tag(k, 't');
-  put(k, &t->device, sizeof t->device);
+  put_whole(k, (uint64_t)t->device->index);
   put(k, &v->dtype, sizeof v->dtype);
   put(k, &v->rank, sizeof v->rank);
-  put(k, v->dims, v->rank * sizeof v->dims[0]);
+  for (i = 0; i < v->rank; i++) put_whole(k, (uint64_t)v->dims[i]);
 }
 
 static bool is_tensor(const tfd_object *x) {

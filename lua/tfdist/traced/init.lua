@@ -303,12 +303,12 @@ local function call(self, own, ...)
   if own.mode == nil and own.layer_call == nil then
     key, taped = graph_key(...)
   end
-  if key ~= nil and self.fast[key] ~= nil then
+  local known = key ~= nil and self.fast[key]
+  if known then
     if taped then
-      return taping.run(self.fast[key], concrete.tensors_of(...),
-        self.plain, ...)
+      return taping.run(known, concrete.tensors_of(...), self.plain, ...)
     end
-    return run_fast(self, self.fast[key], ...)
+    return run_fast(self, known, ...)
   end
   local entry, tensors, new_plain = entry_of(self, true, ...)
   if new_plain ~= nil then
