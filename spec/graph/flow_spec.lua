@@ -504,6 +504,38 @@ end
     assert.equal(0, tf.function_(count)():item())
   end)
 
+  it("takes maximum_iterations that only a call knows", function()
+    local function fn(x, most)
+      return tf.while_loop(function(y) return tf.less(y, 1000) end,
+        function(y) return y * x end, { x }, { maximum_iterations = most })
+    end
+    local f = tf.function_(fn)
+    -- Turns, until 3 ^ 7 > 1000: the result is 3 ^ (turns + 1).
+    for most, turns in pairs { [-4] = 0, [0] = 0, [1] = 1, [3] = 3, [9] = 6 } do
+      for _, dtype in ipairs { "int32", "int64", "float32" } do
+        local n = tf.constant(most, dtype)
+        assert.are.equal(3 ^ (turns + 1), f(tf.constant(3), n):item())
+        assert.are.equal(3 ^ (turns + 1), fn(tf.constant(3), n):item())
+      end
+      check_gradients(function(x)
+        return f(x, tf.constant(most, "int32"))
+      end, { 3 })
+    end
+    local v = tf.Variable(2, { dtype = "int32" })
+    local counted = tf.function_(function()
+      return tf.while_loop(function() return true end,
+        function(i) return i + 1 end, { 0 }, { maximum_iterations = v })
+    end)
+    assert.are.equal(2, counted():item())
+    v:assign(5)
+    assert.are.equal(5, counted():item())
+    raises("InvalidArgument", "must be a whole number", f, tf.constant(3),
+      tf.constant(1.5))
+    raises("ValueError", "tensor of shape {2}", f, tf.constant(3), tf.ones { 2 })
+    raises("TypeError", "got a bool tensor", f, tf.constant(3),
+      tf.constant(true))
+  end)
+
   it("lets shapes change where shape_invariants say so", function()
     local function grow(x, options)
       return tf.while_loop(function(i) return tf.less(i, 3) end,

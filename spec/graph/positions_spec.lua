@@ -150,10 +150,6 @@ describe("what says sizes, axes or counts", function()
       ["concat: axis"] = function(n) return tf.concat({ x, x }, n) end,
       ["TensorArray: size"] = function(n)
         return tf.TensorArray("float32", n):size() end,
-      ["while_loop: maximum_iterations"] = function(n)
-        return tf.while_loop(function() return true end, function(i)
-          return i + 1
-        end, { x }, { maximum_iterations = n }) end,
     } do
       local e = fails("NotImplementedError", message .. " has values (int32 {",
         tf.function_(f), tf.constant(3, "int32"))

@@ -40,6 +40,18 @@ local function clock(def)
   end)
 end
 
+-- Numbers are float32 here where nobody says otherwise: whether one is whole is
+-- seen at the call.
+local function whole_number(tf, what, name, x)
+  x = tf.reshape(x, {})
+  if raw.tensor_dtype(x):find "float" then
+    tf.debugging.assert_equal(tf.floor(x), x, ("%s: %s must be a whole number")
+      :format(what, name))
+    return tf.cast(x, "int32")
+  end
+  return x
+end
+
 -- Branches ---------------------------------------------------------------------
 
 -- Results that are not the same in all branches: TensorFlow's words.
@@ -267,18 +279,6 @@ local function branches(tf, def)
       return none_holds(list, default)
     end)
 
-  -- Numbers are float32 here where nobody says otherwise: whether one is whole
-  -- is seen at the call.
-  local function whole_index(index)
-    index = tf.reshape(index, {})
-    if raw.tensor_dtype(index):find "float" then
-      tf.debugging.assert_equal(tf.floor(index), index, "switch_case: "
-        .. "branch_index must be a whole number")
-      return tf.cast(index, "int32")
-    end
-    return index
-  end
-
   --- branch_fns[branch_index + 1](), or branch_fns[branch_index]() of a table
   --- with keys from 0 on, TensorFlow's dict; out of range: default, or the last.
   --- A branch_index of a float dtype must be a whole number.
@@ -308,7 +308,8 @@ local function branches(tf, def)
             .. "%s; expected a scalar"):format(text.shape(
             raw.tensor_dims(index))))
         elseif tracing.is_symbolic(index) then
-          return choose("switch_case", whole_index(index), list)
+          return choose("switch_case", whole_number(tf, "switch_case",
+            "branch_index", index), list)
         end
         index = raw.item(index)
       end
@@ -368,11 +369,24 @@ local function is_for_graph(again, values)
   return type(holds) ~= "boolean"
 end
 
-local function most_of(most)
+-- How often at most: a number, or the tensor that a call knows it from.
+local function most_of(tf, most)
   if type(most) == "userdata" then
-    tracing.need_counts("while_loop", "maximum_iterations", most)
     most = convert.operand(most, nil, "while_loop", "maximum_iterations")
-    most = raw.item(raw.operand_tensor(most))
+    if tracing.current() ~= nil and raw.kind(most) == "variable" then
+      most = raw.variable_read(most)
+    end
+    most = raw.operand_tensor(most)
+    if not tracing.is_symbolic(most) then
+      most = raw.item(most)
+    elseif raw.tensor_dtype(most) == "bool" or raw.tensor_size(most) ~= 1 then
+      errors.raise(raw.tensor_size(most) ~= 1 and "ValueError" or "TypeError",
+        ("while_loop: maximum_iterations must be one whole number, got a %s "
+        .. "tensor of shape %s"):format(raw.tensor_dtype(most),
+        text.shape(raw.tensor_dims(most))))
+    else
+      return nil, whole_number(tf, "while_loop", "maximum_iterations", most)
+    end
   end
   if most ~= nil then
     options.integer("while_loop", "maximum_iterations", most)
@@ -381,7 +395,7 @@ local function most_of(most)
   return most
 end
 
-local function repeats(def)
+local function repeats(tf, def)
   --- body(vars...) while cond(vars...) holds; returns the last values.
   --- Errors: ValueError, TypeError when a variable's shape or dtype changes in
   ---   a traced function and shape_invariants (a list of shapes, -1 = any size)
@@ -393,12 +407,13 @@ local function repeats(def)
     function(cond, body, vars, shapes, _, _, _, most)
       check_function("while_loop", "cond", cond)
       check_function("while_loop", "body", body)
-      most = most_of(most)
+      local bound
+      most, bound = most_of(tf, most)
       local n, values = arguments(vars)
       values = { n = n, unpack(values, 1, n) }
-      if is_for_graph(cond, values) then
+      if bound ~= nil or is_for_graph(cond, values) then
         values = loops.run("while_loop", { vars = values, shapes = shapes,
-          most = most, again = function(now)
+          most = most, bound = bound, again = function(now)
             return (cond(unpack(now, 1, n)))
           end, step = function(now)
             return next_values(values, pack(body(unpack(now, 1, n)))), { n = 0 }
@@ -427,7 +442,7 @@ end
 function M.install(tf, def)
   clock(def)
   branches(tf, def)
-  repeats(def)
+  repeats(tf, def)
 end
 
 return M

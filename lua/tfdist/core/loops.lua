@@ -256,9 +256,32 @@ local function invariants(vars, flat, shapes)
   return dims
 end
 
+local function binary(name, a, b)
+  return (raw.op_run(raw.op_find(name), { a, b, n = 2 }))
+end
+
+-- One more carry counts the iterations up to l.bound.
+local function count_to_bound(l)
+  local body, check, at = l.body, l.check, l.inits.n + 1
+  local dtype = raw.tensor_dtype(l.bound)
+  local one = raw.tensor_from_values({ 1 }, dtype, {})
+  l.inits.n, l.inits[at] = at, raw.tensor_from_values({ 0 }, dtype, {})
+  l.dims[at] = {}
+  function l.body(carries, rows)
+    local after, stacks = body(carries, rows)
+    after.n, after[at] = at, binary("add", carries[at], one)
+    return after, stacks
+  end
+  function l.check(carries)
+    return binary("logical_and", binary("less", carries[at], l.bound),
+      check(carries))
+  end
+end
+
 --- A loop that the graph goes through, as flow.loop has it: structure l.vars,
---- l.again(vars) or l.count, l.tensors; l.step(vars, rows) gives the next and
---- what is stacked, a list; nil = the next itself. Returns the last and stacks.
+--- l.again(vars), with l.bound, a tensor, at most that often, or l.count,
+--- l.tensors; l.step(vars, rows) gives the next and what is stacked, a list; nil =
+--- the next itself. Returns the last and stacks.
 function M.run(what, l)
   l.size, l.most = l.size or -1, l.most or -1
   l.reversed, l.tensors = l.reversed == true, l.tensors or { n = 0 }
@@ -281,6 +304,9 @@ function M.run(what, l)
       return type(holds) == "boolean" and convert.tensor(holds, "bool", what,
         "cond") or holds
     end
+  end
+  if l.bound ~= nil then
+    count_to_bound(l)
   end
   local last, stacked = flow.loop(l)
   return M.gathered(vars, last), stacked
