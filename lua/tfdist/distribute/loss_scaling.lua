@@ -5,6 +5,7 @@ local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local tracing = require "tfdist.core.tracing"
 
 local M = {}
 
@@ -23,8 +24,11 @@ end
 
 local WHAT = "compute_average_loss"
 
--- The global batch size as a positive whole number.
-local function batch_size(x)
+local POSITIVE = WHAT .. ": global_batch_size must be positive"
+
+-- The global batch size as a positive whole number; as the tensor that it is
+-- where only a call of the traced function knows it, which then checks it.
+local function batch_size(tf, x)
   if type(x) == "userdata" and raw.is_operand(x) then
     local t = raw.operand_tensor(x)
     if raw.tensor_rank(t) ~= 0 then
@@ -32,6 +36,9 @@ local function batch_size(x)
     elseif not convert.INTEGER[raw.tensor_dtype(t)] then
       errors.raise("TypeError", WHAT .. ": global_batch_size must be a whole "
         .. "number, got a " .. raw.tensor_dtype(t) .. " tensor")
+    elseif tracing.is_symbolic(t) then
+      tf.debugging.assert_positive(t, POSITIVE)
+      return t
     end
     x = raw.item(t)
   elseif type(x) == "table" then
@@ -43,8 +50,7 @@ local function batch_size(x)
       or text.describe(x)))
   end
   if x <= 0 then
-    errors.raise("InvalidArgument", WHAT .. ": global_batch_size must be "
-      .. "positive, got " .. text.number(x))
+    errors.raise("InvalidArgument", POSITIVE .. ", got " .. text.number(x))
   end
   return x
 end
@@ -77,9 +83,12 @@ function M.install(tf, def)
         not_cross_replica(WHAT, "pass global_batch_size")
         size = raw.tensor_dim(t, 0) * replicas()
       else
-        size = batch_size(size)
+        size = batch_size(tf, size)
       end
       local sum = tf.reduce_sum(weighted(tf, t, weight))
+      if type(size) == "userdata" then
+        return sum / tf.cast(size, raw.tensor_dtype(sum))
+      end
       -- A replica without data has the loss 0.
       return size > 0 and sum / size or sum
     end)
