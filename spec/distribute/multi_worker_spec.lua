@@ -48,7 +48,8 @@ describe("MultiWorkerMirroredStrategy #once", function()
         local e, c = s.extended, s.cluster_resolver
         print(s.num_replicas_in_sync, e.num_workers, e.worker_index)
         print(e.should_checkpoint, e.should_save_summary, e.is_chief,
-          e.experimental_between_graph, #e.worker_devices)
+          e.experimental_between_graph, e.experimental_should_init,
+          #e.worker_devices)
         print(c.task_type, c.task_id, c:cluster_spec():num_tasks "worker",
           s:scope(function() return s.cluster_resolver == c end))
         print(locals(s:run(function() return tf.constant(id()) end)))
@@ -59,7 +60,7 @@ describe("MultiWorkerMirroredStrategy #once", function()
         local chief = tostring(w == 0)
         assert.equal(table.concat({
           ("%d\t2\t%d"):format(N, w),
-          ("%s\t%s\t%s\ttrue\t%d"):format(chief, chief, chief, R),
+          ("%s\t%s\t%s\ttrue\ttrue\t%d"):format(chief, chief, chief, R),
           ("worker\t%d\t2\ttrue"):format(w), table.concat(ids, " | "),
           ("%d replicas in sync, worker %d of 2"):format(N, w) }, "\n") .. "\n",
           outs[w + 1])

@@ -289,7 +289,7 @@ local function new(resolver, how)
   self.role = {
     num_workers = math.max(#list, 1), worker_index = index, is_chief = chief,
     should_checkpoint = chief, should_save_summary = chief,
-    experimental_should_init = chief, experimental_between_graph = true,
+    experimental_should_init = true, experimental_between_graph = true,
   }
   if self.over_workers then
     contexts.join(self.role)
