@@ -350,7 +350,7 @@ static void a_flood_has_its_own_room(void **state) {
 /* --- one line ------------------------------------------------------------- */
 
 static const char *const hosts[2] = {"127.0.0.8", "127.0.0.9"};
-enum { AT_ONCE = 16, REFUSALS = 500, QUIET_S = 10 };
+enum { AT_ONCE = 16, REFUSALS = 500, QUIET_S = 10, ROOM = 64 };
 
 /* As many are refused as are asked for. */
 static void be_refused(const char *host, int n) {
@@ -433,6 +433,41 @@ static void refusals_of_a_host_have_one_line_in_ten_seconds(void **state) {
   assert_true(seconds_since(begin) >= QUIET_S);
   assert_int_equal(n - 2, others); /* but those that have lines */
   assert_int_equal(1, lines_about(hosts[1], &others));
+  end_well(children, 2);
+  (void)close(log_file);
+  log_file = -1;
+}
+
+/* A host that finds no room among those spoken of lately has no line. */
+static void many_hosts_have_no_more_lines_than_there_is_room_for(void **state) {
+  static char text[1 << 16];
+  pid_t children[2];
+  ssize_t bytes;
+  int64_t begin;
+  const char *at = text;
+  int n = 0;
+  int i;
+
+  (void)state;
+  log_file = memfd_create("log", MFD_CLOEXEC);
+  assert_true(log_file >= 0);
+  make_addresses();
+  for (i = 0; i < 2; i++) children[i] = start(trains, i, 2, 1);
+  assert_true(wait_for(POINT_WORK, 1));
+  begin = tfd__now_ns();
+  for (i = 1; i <= ROOM + 20; i++) {
+    char host[16];
+
+    (void)snprintf(host, sizeof host, "127.0.1.%d", i);
+    be_refused(host, 1);
+  }
+  bytes = pread(log_file, text, sizeof text - 1, 0);
+  assert_true(bytes > 0);
+  while ((at = strstr(at, " was refused: ")) != NULL) {
+    at++;
+    n++;
+  }
+  assert_in_range(n, ROOM, ROOM * (1 + (int)(seconds_since(begin) / QUIET_S)));
   end_well(children, 2);
   (void)close(log_file);
   log_file = -1;
@@ -552,6 +587,7 @@ int main(void) {
       cmocka_unit_test(strangers_are_shut_out_whatever_they_say),
       cmocka_unit_test(a_flood_has_its_own_room),
       cmocka_unit_test(refusals_of_a_host_have_one_line_in_ten_seconds),
+      cmocka_unit_test(many_hosts_have_no_more_lines_than_there_is_room_for),
       cmocka_unit_test(dead_hosts_are_noticed_by_the_system_too),
       cmocka_unit_test(no_length_of_a_peer_is_believed),
   };
