@@ -238,6 +238,14 @@ describe("tf.print", function()
     assert.equal("ValueError", caught(tf.print, 1,
       { output_stream = "nowhere" }).kind)
   end)
+
+  it("writes the values of variables, in structures too", function()
+    local out = {}
+    local v = tf.Variable(2.5)
+    tf.print(v, { v, { a = v } }, {
+      output_stream = function(line) out[#out + 1] = line end })
+    assert.same({ "2.5 { 2.5, { a = 2.5 } }\n" }, out)
+  end)
 end)
 
 describe("the top level", function()

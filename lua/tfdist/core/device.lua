@@ -132,8 +132,13 @@ local function is_print_options(x)
   return true
 end
 
+local HAS_VALUE = { variable = true, mirrored = true }
+
+-- Of a variable its value, as a traced function prints it.
 local function shown(x, depth)
-  if not nest.is_nested(x) or depth > 200 then
+  if type(x) == "userdata" and HAS_VALUE[raw.kind(x)] then
+    return tostring(raw.operand_tensor(x))
+  elseif not nest.is_nested(x) or depth > 200 then
     return tostring(x)
   end
   local parts = {}
