@@ -69,27 +69,6 @@ static int make_flow(tfd_graph *g, tfd_graph *const *graphs, int graphs_n,
   return TFD_OK;
 }
 
-static int add_operands(tfd_graph *g, tfd__node *n,
-                        tfd_object *const *operands) {
-  tfd__body *b = &g->body;
-  int i;
-
-  TFD_TRY(TFD_GROW(b->operands, n->in_n));
-  n->in = b->operands_n;
-  for (i = 0; i < n->in_n; i++) {
-    tfd_tensor *t = NULL;
-    int number = -1;
-
-    if (operands[i] != NULL) {
-      TFD_TRY(tfd__operand(operands[i], &t));
-      TFD_TRY(tfd__graph_value_of(g, t, &number));
-    }
-    b->operands[n->in + i] = number;
-  }
-  b->operands_n += n->in_n;
-  return TFD_OK;
-}
-
 /* Variables that the graphs may write are targets, each once. */
 static int add_written(tfd_graph *g, tfd__node *n, const tfd_graph *from) {
   tfd__body *b = &g->body;
@@ -160,8 +139,8 @@ static int begin_node(tfd_graph *g, tfd_graph *const *graphs, int graphs_n,
                    .host = -1,
                    .unfollowed = c->unfollowed > 0};
   TFD_TRY(tfd__default_device(&n->device));
+  TFD_TRY(tfd__graph_operands(g, operands, n->in_n, &n->in));
   TFD_TRY(TFD_GROW(g->body.nodes, 1));
-  TFD_TRY(add_operands(g, n, operands));
   n->targets = g->body.targets_n;
   for (i = 0; i < graphs_n; i++) {
     TFD_TRY(add_written(g, n, graphs[i]));

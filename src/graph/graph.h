@@ -235,6 +235,12 @@ int tfd__map_get(const tfd__value_map *m, uint64_t key); /* -1 = none */
 ** none yet. */
 int tfd__graph_value_of(tfd_graph *g, tfd_tensor *t, int *number_p);
 
+/* Append the numbers of what the objects are to the operands, -1 for NULL. To
+** read a distributed variable records nodes: who asks takes its own place among
+** nodes and values afterwards. */
+int tfd__graph_operands(tfd_graph *g, tfd_object *const *objects, int n,
+                        int *in_p);
+
 /* refused.c */
 const char *tfd__graph_refused(const tfd__tracer *self, const tfd_tensor *t);
 void tfd__graph_free_refusals(tfd_graph *g);

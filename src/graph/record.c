@@ -421,6 +421,32 @@ int tfd_graph_numbers(tfd_graph *graph, int64_t first) {
   return TFD_OK;
 }
 
+int tfd__graph_operands(tfd_graph *g, tfd_object *const *objects, int n,
+                        int *in_p) {
+  size_t bytes = (size_t)n * sizeof(int);
+  int *numbers = tfd__alloc(bytes + sizeof *numbers);
+  int rc = TFD_OK;
+  int i;
+
+  if (numbers == NULL) return tfd__no_memory(bytes, "graph");
+  for (i = 0; i < n; i++) {
+    tfd_tensor *t = NULL;
+
+    numbers[i] = -1;
+    if (objects[i] == NULL) continue;
+    TFD_TRY_OR(rc = tfd__operand(objects[i], &t), free_numbers);
+    TFD_TRY_OR(rc = tfd__graph_value_of(g, t, &numbers[i]), free_numbers);
+  }
+  TFD_TRY_OR(rc = TFD_GROW(g->body.operands, n), free_numbers);
+  *in_p = g->body.operands_n;
+  if (n > 0) memcpy(g->body.operands + *in_p, numbers, bytes);
+  g->body.operands_n += n;
+
+free_numbers:
+  tfd__free(numbers);
+  return rc;
+}
+
 int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
                    int64_t *number_p) {
   TFD_GIVEN(graph, GRAPH);
@@ -439,20 +465,11 @@ int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
                  .flow = -1,
                  .host = root->hosts_n,
                  .effect = true};
-  int i;
 
+  TFD_TRY(tfd__graph_operands(graph, values, values_n, &n.in));
   TFD_TRY(TFD_GROW(b->nodes, 1));
-  TFD_TRY(TFD_GROW(b->operands, values_n));
-  n.in = b->operands_n;
   n.in_n = values_n;
   n.out = b->values_n;
-  for (i = 0; i < values_n; i++) {
-    tfd_tensor *t = NULL;
-
-    TFD_TRY(tfd__operand(values[i], &t));
-    TFD_TRY(tfd__graph_value_of(graph, t, &b->operands[n.in + i]));
-  }
-  b->operands_n += values_n;
   b->nodes[b->nodes_n++] = n;
   if (root != graph) graph->hosts_n++;
   *number_p = root->hosts_n++;

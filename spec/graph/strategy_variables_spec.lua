@@ -1,0 +1,66 @@
+--- Variables of a strategy in traced functions, where what is made of them is no
+--- op: printed, checked, given to Lua. Expected values are
+--- closed forms.
+local expect = require "spec.support.expect"
+local replicas = require "spec.support.replicas"
+local tf = require "tfdist"
+
+local raises = expect.raises
+
+local function plain(fn) return fn end
+
+-- A mirrored variable and one whose value is the sum of its copies.
+local function variables(strategy)
+  return strategy:scope(function()
+    return tf.Variable(3.0), tf.Variable(1.0,
+      { synchronization = "ON_READ", aggregation = "SUM" })
+  end)
+end
+
+describe("a strategy's variables in a traced function", function()
+  replicas.pair(it, pending, "are printed as their values", function(strategy)
+    for _, run in ipairs { plain, tf.function_ } do
+      local v, sum = variables(strategy)
+      local lines = {}
+      local function show()
+        tf.print(v, sum, { output_stream = function(line)
+          lines[#lines + 1] = line
+        end })
+      end
+      local across = run(show)
+      local inside = run(function() strategy:run(show) end)
+      across()
+      inside()
+      v:assign(4.0)
+      sum:assign(10.0)
+      across()
+      inside()
+      assert.are.same({ "3 2\n", "3 1\n", "3 1\n", "4 10\n", "4 5\n", "4 5\n" },
+        lines)
+    end
+  end)
+
+  replicas.pair(it, pending, "are checked and given to Lua at each call",
+    function(strategy)
+      for _, run in ipairs { plain, tf.function_ } do
+        local v, sum = variables(strategy)
+        local seen
+        local f = run(function(x)
+          local y = x * sum
+          tf.debugging.assert_less(sum, v)
+          tf.py_function(function(a, b)
+            seen = { a:item(), b:item() }
+          end, { sum, v }, {})
+          return y + sum
+        end)
+        assert.are.equal(12, f(tf.constant(5.0)):item())
+        assert.are.same({ 2, 3 }, seen)
+        v:assign(20.0)
+        sum:assign(8.0)
+        assert.are.equal(48, f(tf.constant(5.0)):item())
+        assert.are.same({ 8, 20 }, seen)
+        v:assign(6.0)
+        raises("InvalidArgument", "8 and 6", f, tf.constant(5.0))
+      end
+    end)
+end)
