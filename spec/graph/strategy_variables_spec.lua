@@ -1,5 +1,5 @@
 --- Variables of a strategy in traced functions, where what is made of them is no
---- op: printed, checked, given to Lua. Expected values are
+--- op: printed, checked, given to Lua, carried by loops. Expected values are
 --- closed forms.
 local expect = require "spec.support.expect"
 local replicas = require "spec.support.replicas"
@@ -63,4 +63,30 @@ describe("a strategy's variables in a traced function", function()
         raises("InvalidArgument", "8 and 6", f, tf.constant(5.0))
       end
     end)
+
+  replicas.pair(it, pending, "are what loops begin with", function(strategy)
+    for _, run in ipairs { plain, tf.function_ } do
+      local v, sum = variables(strategy)
+      local f = run(function(x)
+        return tf.while_loop(function(i) return tf.less(i, 3) end,
+          function(i, a, b)
+            v:assign(a)
+            return i + 1, a * x, b + a
+          end, { tf.constant(0), v, sum })
+      end)
+      for start, copies in pairs { [3] = 2, [5] = 10 } do
+        v:assign(start)
+        sum:assign(copies)
+        local tape, a = tf.GradientTape(function()
+          return (select(2, f(tf.constant(2.0))))
+        end)
+        assert.are.equal(8 * start, a:item())
+        assert.are.equal(4 * start, v:read_value():item())
+        assert.are.equal(8, tape:gradient(a, v):item())
+        v:assign(start)
+        local _, _, b = f(tf.constant(2.0))
+        assert.are.equal(copies + 7 * start, b:item())
+      end
+    end
+  end)
 end)

@@ -156,7 +156,7 @@ local function loop_tensors(what, flat, like)
   for i = 1, flat.n do
     local t = convert.operand(flat[i], like and raw.tensor_dtype(like[i]), what,
       "loop variable " .. i)
-    out[i] = raw.kind(t) == "variable" and raw.variable_read(t) or t
+    out[i] = raw.kind(t) == "tensor" and t or flow.identity(t)
   end
   return out
 end
