@@ -1,6 +1,7 @@
 -- A fit that goes on from its backup ends with the bits of an undisturbed one.
 local R = require "spec.support.replicas"
 local files = require "spec.support.files"
+local heard = require "spec.support.heard"
 local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
@@ -34,7 +35,7 @@ local function twisted(x, y)
   return x * tf.random.uniform({ 3 }, 0.5, 1, "float32", 11), y
 end
 
--- Six batches of 4 in an epoch; what fit gets besides.
+-- Six batches of 4, three times; what fit gets besides.
 local DATA = {
   arrays = function()
     local x, y = rows()
@@ -54,6 +55,14 @@ local DATA = {
     return slices():shuffle(24):filter(function()
       return true
     end):batch(4)
+  end,
+  ["epochs of half the data"] = function()
+    return slices():shuffle(24):map(noisy):batch(4), nil,
+      { steps_per_epoch = 3, epochs = 6 }
+  end,
+  ["epochs that the data does not fill"] = function()
+    return slices():map(noisy):shuffle(24):batch(4), nil,
+      { steps_per_epoch = 4, epochs = 6 }
   end,
   ["noise in validation"] = function()
     return slices():shuffle(24):batch(4), nil, {
@@ -101,12 +110,12 @@ describe("a fit that goes on from its backup", function()
     return list
   end
 
-  -- Train three epochs; stop after `stop` batches. Returns the batches made.
+  -- Train on all three times; stop after `stop` batches. Returns the batches made.
   local function fit(m, kind, freq, stop, more)
     local x, y, options = DATA[kind]()
     local made = {}
     options = options or {}
-    options.epochs, options.verbose = 3, 0
+    options.epochs, options.verbose = options.epochs or 3, 0
     options.callbacks = {
       C.BackupAndRestore { backup_dir = folder, save_freq = freq }, {
         on_train_batch_end = function(_, batch)
@@ -116,8 +125,12 @@ describe("a fit that goes on from its backup", function()
           end
         end } }
     options.callbacks[3] = more
-    local ok, e = pcall(m.fit, m, x, y, options)
+    local ok, e
+    local said = heard(function()
+      ok, e = pcall(m.fit, m, x, y, options)
+    end)
     assert.equal(stop == nil, ok, tostring(e))
+    assert.equal("", (said:gsub("^[^\n]*ran out of data; it begins anew.*$", "")))
     return made
   end
 

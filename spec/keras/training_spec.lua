@@ -655,13 +655,45 @@ describe("training", function()
       assert.matches("steps_per_epoch", e.hint)
     end)
 
-    it("warns and stops when data runs out", function()
+    -- Keras 3.15's counts for a known number of batches.
+    it("begins a data set anew that an epoch has come to the end of", function()
+      local x, y = rows(8)
+      for _, case in ipairs {
+        { 6, 3, "0 1 2 3 | 0 1 2 3 | 0 1 2 3 |" }, { 4, 2, "0 1 2 3 | 0 1 2 3 |" },
+        { 3, 3, "0 1 2 | 0 | 0 1 2 |" }, { 2, 4, "0 1 | 0 1 | 0 1 | 0 1 |" },
+      } do
+        for _, is_known in ipairs { true, false } do
+          local seen, h = {}, nil
+          local source = batches(x, y, 2)
+          if not is_known then
+            source = source:filter(function() return true end)
+          end
+          local said = heard(function()
+            h = compiled():fit(source, quiet { steps_per_epoch = case[1],
+              epochs = case[2], callbacks = { {
+                on_train_batch_end = function(_, batch)
+                  seen[#seen + 1] = ("%d"):format(batch)
+                end,
+                on_epoch_end = function() seen[#seen + 1] = "|" end } } })
+          end)
+          assert.equal(case[3], table.concat(seen, " "))
+          assert.equal(case[2], #h.history.loss)
+          assert.equal(4 % case[1] == 0 and 0 or 1,
+            select(2, said:gsub("ran out of data; it begins anew", "")))
+        end
+      end
+    end)
+
+    it("warns and stops when a function has no more data", function()
       local x, y = rows(6)
-      local m = compiled()
-      local h
-      assert.matches("ran out of data", heard(function()
-        h = m:fit(batches(x, y, 2), quiet { epochs = 3, steps_per_epoch = 2 })
-      end))
+      local left, h = 3, nil
+      assert.matches("ran out of data; interrupting training after step 1 of 2",
+        heard(function()
+          h = compiled():fit(function()
+            left = left - 1
+            if left >= 0 then return x, y end
+          end, quiet { epochs = 3, steps_per_epoch = 2 })
+        end))
       assert.equal(2, #h.history.loss)
     end)
 

@@ -512,13 +512,19 @@ local function validation_due(freq, epoch)
   return false
 end
 
-local function ran_out(progress, steps_done, steps_wanted)
-  progress:interrupt()
-  notice.warn(("Your input ran out of data; interrupting training after %s. "
-    .. "Make sure that your dataset can generate at least `steps_per_epoch * "
-    .. "epochs` batches (dataset:repeat_())"):format(steps_wanted
-    and ("step %d of %d"):format(steps_done, steps_wanted)
-    or steps_done .. " steps"))
+-- Data sets begin anew, which is said once; functions have no more to give.
+local function ran_out(run, count)
+  local anew = run.source.restarts and count > 0
+  if anew and run.noted_short then
+    return
+  end
+  run.noted_short, run.ran_out = true, not anew
+  run.progress:interrupt()
+  notice.warn(("Your input ran out of data; %s after %s. Make sure that your "
+    .. "dataset can generate at least `steps_per_epoch * epochs` batches "
+    .. "(dataset:repeat_())"):format(anew and "it begins anew"
+    or "interrupting training", run.limit
+    and ("step %d of %d"):format(count, run.limit) or count .. " steps"))
 end
 
 local function by_name(list)
@@ -621,7 +627,21 @@ end
 function M.position(own, within)
   local run = own.run
   return run.source.state
-    and run.source.state(within or not begins_anew(run)) or nil
+    and run.source.state(within or run.next ~= nil) or nil
+end
+
+-- A pass through what the epoch has; from the feed's beginning where nothing
+-- was left behind the epoch before.
+local function pass_of(run, pass)
+  local is_new = run.next == nil
+  run.next = run.next or run.source.open()
+  pass.next = run.next
+  local count, ended = M.pass(pass, run.limit, run.own.steps_per_execution)
+  if ended and count == 0 and not is_new and run.source.restarts then
+    run.next = nil
+    return pass_of(run, pass)
+  end
+  return count, ended
 end
 
 local function train_epoch(run, epoch)
@@ -633,16 +653,13 @@ local function train_epoch(run, epoch)
   course.call(run, "on_epoch_begin", epoch, {})
   course.before_epoch(run, epoch)
   progress:begin(run.steps, epoch, run.epochs)
-  if run.next == nil then
-    run.next = run.source.open()
-  end
   local pass = {
-    model = model, own = own, next = run.next, body = run.body, mode = "train",
+    model = model, own = own, body = run.body, mode = "train",
     custom = run.custom, callbacks = run.callbacks, progress = progress,
     epoch = epoch, start = run.start,
   }
   run.start = nil
-  local count, ended = M.pass(pass, run.limit, own.steps_per_execution)
+  local count, ended = pass_of(run, pass)
   progress:done(count, pass.examples)
   if count == 0 then
     return nil, true
@@ -650,6 +667,8 @@ local function train_epoch(run, epoch)
   -- A data set that ends with the epoch begins anew in the next one.
   if begins_anew(run) then
     run.steps = run.steps or count
+    run.next = nil
+  elseif ended and run.source.restarts then
     run.next = nil
   end
   local short = run.limit ~= nil and count < run.limit
@@ -681,12 +700,10 @@ local function epoch_of(run, epoch)
     if epoch == run.initial_epoch then
       no_data(run)
     end
-    ran_out(run.progress, 0, run.limit)
-    run.ran_out = true
+    ran_out(run, 0)
     return false
   elseif short then
-    run.ran_out = true
-    ran_out(run.progress, count, run.limit)
+    ran_out(run, count)
   end
   if run.validation ~= nil and validation_due(run.validation.freq, epoch) then
     validate(run, list)
@@ -695,7 +712,7 @@ local function epoch_of(run, epoch)
   course.call(run, "on_epoch_end", epoch, logs)
   run.progress:finish(with_additions(list, logs))
   run.logs = logs
-  return not short and not run.model.stop_training
+  return not run.ran_out and not run.model.stop_training
 end
 
 -- Copies that differ at the start would differ ever after.
