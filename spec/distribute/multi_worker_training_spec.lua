@@ -561,6 +561,26 @@ describe("training over workers #once", function()
     assert.equal(outs[1], outs[2])
   end)
 
+  it("callbacks have the predictions of all workers", function()
+    local outs = workers.outputs { devices = 2, program = HEAD .. [[
+      local x = tf.reshape(tf.range(1, 7, 1, "float32"), { 6, 1 })
+      for k = 1, 2 do
+        local m = s:scope(function()
+          local m = tf.keras.Sequential { tf.keras.layers.Dense(1, {
+            kernel_initializer = "ones" }) }
+          m:compile { loss = "mse", steps_per_execution = k }
+          return m
+        end)
+        m:predict(x, { batch_size = 4, verbose = 0, callbacks = { {
+          on_predict_batch_end = function(_, _, logs)
+            print(tf.reduce_sum(logs.outputs):item(), #logs.outputs)
+          end } } })
+      end
+    ]] }
+    assert.equal("10.0\t4\n11.0\t2\n21.0\t6\n", outs[1])
+    assert.equal(outs[1], outs[2])
+  end)
+
   it("tells all who failed first, and why", function()
     local rs = workers.run { n = 3, program = HEAD .. [[
       for i = 1, 4 do

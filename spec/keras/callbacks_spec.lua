@@ -54,6 +54,41 @@ local function exists(path)
   return file ~= nil and (file:close() or true)
 end
 
+-- Rows 1 to 10 in batches of 4; a model that gives x and -2 x.
+local function outputs_of(strategy, steps_per_execution)
+  local m = strategy:scope(function()
+    local x = tf.keras.Input { shape = { 1 } }
+    local function times(by)
+      return L.Dense(1, { use_bias = false,
+        kernel_initializer = tf.keras.initializers.Constant(by) })(x)
+    end
+    local both = tf.keras.Model(x, { times(1), times(-2) })
+    both:compile { loss = "mse", steps_per_execution = steps_per_execution }
+    return both
+  end)
+  local seen = {}
+  m:predict(tf.reshape(tf.range(1, 11, 1, "float32"), { 10, 1 }), {
+    batch_size = 4, verbose = 0, callbacks = { {
+      on_predict_batch_end = function(_, _, logs)
+        local a, b = logs.outputs[1], logs.outputs[2]
+        assert.same((a * -2):totable(), b:totable())
+        seen[#seen + 1] = tf.reshape(a, { -1 }):totable()
+      end } } })
+  return seen
+end
+
+describe("on_predict_batch_end", function()
+  R.leaks(before_each, after_each)
+
+  R.each(it, pending, "has the outputs of all replicas and steps",
+    function(strategy)
+      assert.same({ { 1, 2, 3, 4 }, { 5, 6, 7, 8 }, { 9, 10 } },
+        outputs_of(strategy))
+      assert.same({ { 1, 2, 3, 4, 5, 6, 7, 8 }, { 9, 10 } },
+        outputs_of(strategy, 2))
+    end, 1)
+end)
+
 describe("callbacks", function()
   R.leaks(before_each, after_each)
 

@@ -314,7 +314,7 @@ local function end_batch(pass, step, ticket)
   if callbacks ~= nil and callbacks:wants_batch(pass.mode) then
     local logs
     if pass.mode == "predict" then
-      logs = { outputs = ticket }
+      logs = { outputs = failures.reading(pass, step + 1, pass.outputs) }
     elseif callbacks:wants_logs(pass.mode) then
       logs = M.logs(failures.reading(pass, step + 1, function()
         return M.numbers(read_results(pass, ticket))
@@ -477,7 +477,7 @@ function M.predict(model, source, opts)
   local own = state.of(model)
   local body = M.predict_body(model)
   opts.callbacks:call("on_predict_begin", {})
-  local batches = {}
+  local batches, shown = {}, 0
   local pass = {
     model = model, own = own, next = source.open(), mode = "predict",
     callbacks = opts.callbacks, progress = opts.progress,
@@ -486,6 +486,14 @@ function M.predict(model, source, opts)
     end,
     on_output = function(ticket)
       batches[#batches + 1] = M.gathered(own, ticket)
+    end,
+    outputs = function() -- of the batches since it was called last
+      local list = {}
+      for i = shown + 1, #batches do
+        list[#list + 1] = batches[i]
+      end
+      shown = #batches
+      return joined(list, opts.tf)
     end,
   }
   -- Nothing else than the count is shown.
