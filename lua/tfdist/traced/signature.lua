@@ -1,8 +1,8 @@
 --- What a call of a traced function is told by: the key of its cache.
 ---
 --- Tensors count by dtype, shape and device; numbers, strings and booleans by
---- value; tables and distributed values by structure; everything else by
---- identity. Around the call: strategy, replica, device scope, training phase,
+--- value; tables, distributed values and IndexedSlices by structure; everything
+--- else by identity. Around the call: strategy, replica, device scope, training phase,
 --- name scope, and settings as tf.keras.backend.set_floatx.
 --- Two keys are equal exactly when the calls may share a graph.
 local contexts = require "tfdist.distribute.contexts"
@@ -44,6 +44,14 @@ local function tensor_text(t)
   return concat(parts, " ")
 end
 
+local function slices_dims(x)
+  local dims = {}
+  for axis = 1, raw.slices_rank(x) do
+    dims[axis] = raw.slices_dim(x, axis - 1)
+  end
+  return dims
+end
+
 -- One walk over the arguments: parts of the key, tensors on the way.
 local function walk(x, parts, tensors, depth)
   local n = #parts + 1
@@ -59,6 +67,10 @@ local function walk(x, parts, tensors, depth)
       for i = 1, list.n do
         walk(list[i], parts, tensors, depth + 1)
       end
+    elseif kind_of(x) == "slices" then
+      parts[n] = "I " .. concat(slices_dims(x), " ")
+      walk(raw.slices_values(x), parts, tensors, depth + 1)
+      walk(raw.slices_indices(x), parts, tensors, depth + 1)
     else
       parts[n] = "O" .. identity(x)
     end
@@ -132,7 +144,7 @@ function M.part(x)
 end
 
 --- x with fn(tensor) in the place of a tensor, or of each that a distributed
---- value has; anything else as it is.
+--- value or IndexedSlices have; anything else as it is.
 function M.map_tensors(fn, x)
   if type(x) ~= "userdata" then
     return x
@@ -140,6 +152,9 @@ function M.map_tensors(fn, x)
     return values.map(x, function(component)
       return M.map_tensors(fn, component)
     end)
+  elseif kind_of(x) == "slices" then
+    local rows = fn(raw.slices_values(x))
+    return raw.slices_new(rows, fn(raw.slices_indices(x)), slices_dims(x))
   end
   return kind_of(x) == "tensor" and fn(x) or x
 end
@@ -157,6 +172,8 @@ local function describe(part, exact)
     end
     return ("a %s tensor of shape %s%s"):format(words[1], text.shape {
       unpack(words, 2, #words - 1) }, exact and " on " .. words[#words] or "")
+  elseif part:find "^I " then
+    return "IndexedSlices"
   elseif part:find "^O" then
     return "an object"
   elseif part:find "^S%d+:" then
