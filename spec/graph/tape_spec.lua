@@ -601,6 +601,31 @@ local CUBES = {
   end),
 }
 
+describe("a variable that a custom gradient alone reads", function()
+  it("has the value that it has when the gradient is asked for", function()
+    for _, run in ipairs { function(fn) return fn end, tf.function_ } do
+      for _, parts in ipairs { 1, 2 } do
+        local w, v = tf.Variable(2.0), tf.Variable(7.0)
+        local custom = tf.custom_gradient(function(a)
+          return a * 3, function(dy) return dy * w end
+        end)
+        local f = run(function(x) return custom(x) * x, custom(x) * v end)
+        local x, list = tf.constant(5.0), {}
+        local tape = tf.GradientTape(function(t)
+          t:watch(x)
+          list = { f(x) }
+          list = { unpack(list, 1, parts) }
+        end, { persistent = true })
+        -- d(custom(x) x) = w x + 3 x, and of the other result w v
+        local more = parts == 2 and 7 or 0
+        assert.are.equal(2 * (5 + more) + 15, tape:gradient(list, x):item())
+        w:assign(10.0)
+        assert.are.equal(10 * (5 + more) + 15, tape:gradient(list, x):item())
+      end
+    end
+  end)
+end)
+
 describe("a persistent tape that still records", function()
   -- x^3 and its three derivatives by x, each asked of what the last one gave.
   local function derivatives(cube, x)

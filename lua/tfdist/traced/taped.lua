@@ -67,6 +67,17 @@ local function add_captured(w)
   for i = 0, raw.graph_variable_count(w.graph) - 1 do
     w.variables[i + 1] = raw.graph_variable(w.graph, i)
   end
+  w.variables_n = #w.variables
+end
+
+-- Variables that gradients of the user's read and the function does not: what
+-- they have when the gradient is asked for.
+local function late_values(w)
+  local list = {}
+  for i = w.variables_n + 1, raw.graph_variable_count(w.graph) do
+    list[i] = raw.operand_tensor(raw.graph_variable(w.graph, i - 1))
+  end
+  return list
 end
 
 -- Source i of these lists.
@@ -152,7 +163,7 @@ local function feeds_of(w, graph)
   for i = 1, feeds.n do
     local source = raw.graph_source(graph, i - 1)
     if source < 0 then
-      feeds[i] = { "variables", -source }
+      feeds[i] = { -source <= w.variables_n and "variables" or "late", -source }
     elseif source < n then
       feeds[i] = w.of_input[source]
     else
@@ -287,14 +298,15 @@ local function make_forward(w, followed)
     end
   end
   local f = { from = from, to = to, back = backward(w, from, to, NONE),
-    all = ("1"):rep(to.n), saved = { n = 0 }, saved_at = {}, grads_at = {} }
+    all = ("1"):rep(to.n), saved = { n = 0 }, saved_at = {}, grads_at = {},
+    late_at = {} }
   for i = 1, f.back.feeds.n do
     local feed = f.back.feeds[i]
     if feed[1] == "saved" then
       append(f.saved, feed[2])
       f.saved_at[f.saved.n] = i
-    elseif feed[1] == "grads" then
-      f.grads_at[feed[2]] = i
+    elseif feed[1] ~= "arguments" and feed[1] ~= "variables" then
+      f[feed[1] == "grads" and "grads_at" or "late_at"][feed[2]] = i
     end
   end
   f.graph = raw.graph_forward(w.graph, w.results, f.saved)
@@ -349,7 +361,7 @@ end
 local function kept_lists(f, kept)
   local feeds = f.back.feeds
   local lists = { all = kept.arguments ~= nil, arguments = kept.arguments or {},
-    variables = kept.variables or {}, saved = {}, grads = {} }
+    variables = kept.variables or {}, saved = {}, grads = {}, late = {} }
   for i = 1, feeds.n do
     lists[feeds[i][1]][feeds[i][2]] = kept.fed[i]
   end
@@ -456,10 +468,14 @@ end
 
 -- All gradients that f.back's graph gives for all that may arrive; nothing where
 -- the walk has them.
-local function give_all(f, kept, words, grads, walk)
+local function give_all(w, f, kept, words, grads, walk)
   local inputs, b = kept.fed, f.back
   for at, i in pairs(f.grads_at) do
     inputs[i] = grads[at]
+  end
+  local late = next(f.late_at) ~= nil and late_values(w)
+  for at, i in pairs(f.late_at) do
+    inputs[i] = late[at]
   end
   local given
   if b.is_list and b.n <= MOST then
@@ -469,6 +485,9 @@ local function give_all(f, kept, words, grads, walk)
   end
   for _, i in pairs(f.grads_at) do
     inputs[i] = nil -- a persistent tape holds on to the rest
+  end
+  for _, i in pairs(f.late_at) do
+    inputs[i] = nil
   end
   return given
 end
@@ -484,10 +503,10 @@ local function gradients(w, f, kept, words, grads, walk)
     end
   end
   if all then
-    return give_all(f, kept, words, grads, walk)
+    return give_all(w, f, kept, words, grads, walk)
   end
   local lists = kept_lists(f, kept)
-  lists.grads = grads
+  lists.grads, lists.late = grads, late_values(w)
   local b, to = choose(w, f, lists, words, grads, wanted, walk)
   return give(b, f.to, to, b.n > 0
     and run(b.graph, b.n, fed(b.feeds, lists), words))
