@@ -11,10 +11,10 @@ local execution = require "tfdist.keras.training.execution"
 local failures = require "tfdist.keras.training.failures"
 local feed = require "tfdist.keras.training.feed"
 local nest = require "tfdist.base.nest"
-local notice = require "tfdist.base.notice"
 local pairs = require "tfdist.base.pairs"
 local random_seed = require "tfdist.core.random_seed"
 local raw = require "tfdist.core.raw"
+local shortage = require "tfdist.keras.training.shortage"
 local state = require "tfdist.keras.training.state"
 local steps = require "tfdist.keras.training.steps"
 local text = require "tfdist.base.text"
@@ -392,15 +392,6 @@ function M.predict_body(model)
   return body_of(model, "predict_step", steps.predict)
 end
 
--- Say once of a feed that it has fewer batches than were asked for.
-local function note_short(what, source, count, wanted)
-  if wanted ~= nil and count < wanted and not source.noted_short then
-    source.noted_short = true
-    notice.warn(("%s: Your input ran out of data after step %d of %d"):format(
-      what, count, wanted))
-  end
-end
-
 -- Evaluate -------------------------------------------------------------------
 
 --- One evaluation: results as pairs { name, number }.
@@ -421,7 +412,7 @@ function M.evaluate(model, source, opts)
   if count == 0 then
     errors.raise("ValueError", opts.what .. ": the dataset has no elements")
   end
-  note_short(opts.what, source, count, opts.steps)
+  shortage.note(opts.what, source, count, opts.steps)
   local list = M.numbers(read_results(pass, pass.ticket))
   callbacks:call("on_test_end", M.logs(list))
   return list, count, pass.examples
@@ -501,7 +492,7 @@ function M.predict(model, source, opts)
   if count == 0 then
     errors.raise("ValueError", "predict: the dataset has no elements")
   end
-  note_short("predict", source, count, opts.steps)
+  shortage.note("predict", source, count, opts.steps)
   opts.callbacks:call("on_predict_end", {})
   return joined(batches, opts.tf), count, pass.examples
 end
@@ -518,21 +509,6 @@ local function validation_due(freq, epoch)
     end
   end
   return false
-end
-
--- Data sets begin anew, which is said once; functions have no more to give.
-local function ran_out(run, count)
-  local anew = run.source.restarts and count > 0
-  if anew and run.noted_short then
-    return
-  end
-  run.noted_short, run.ran_out = true, not anew
-  run.progress:interrupt()
-  notice.warn(("Your input ran out of data; %s after %s. Make sure that your "
-    .. "dataset can generate at least `steps_per_epoch * epochs` batches "
-    .. "(dataset:repeat_())"):format(anew and "it begins anew"
-    or "interrupting training", run.limit
-    and ("step %d of %d"):format(count, run.limit) or count .. " steps"))
 end
 
 local function by_name(list)
@@ -696,22 +672,17 @@ local function validate(run, list)
   end
 end
 
-local function no_data(run)
-  errors.raise("ValueError", ("fit: the %s gave no element"):format(
-    run.source.restarts and "dataset" or "function"))
-end
-
 -- One epoch with all that belongs to it; returns false when it is the last.
 local function epoch_of(run, epoch)
   local list, short, count = train_epoch(run, epoch)
   if list == nil then
     if epoch == run.initial_epoch then
-      no_data(run)
+      shortage.no_data(run)
     end
-    ran_out(run, 0)
+    shortage.ran_out(run, 0)
     return false
   elseif short then
-    ran_out(run, count)
+    shortage.ran_out(run, count)
   end
   if run.validation ~= nil and validation_due(run.validation.freq, epoch) then
     validate(run, list)
