@@ -22,6 +22,16 @@ describe("tf.Variable", function()
     assert.equal(tf.VariableAggregation.NONE, v.aggregation)
   end)
 
+  it("refuses a shape that it would not keep", function()
+    local e = caught(tf.Variable, { 1 }, { shape = { -1 } })
+    assert.equal("NotImplementedError", e.kind)
+    assert.truthy(e.message:find("shape {-1} leaves a size open", 1, true),
+      e.message)
+    e = caught(tf.Variable, { 1, 2 }, { shape = { 3 } })
+    assert.equal("InvalidArgument", e.kind)
+    assert.same({ 2 }, tf.Variable({ 1, 2 }, { shape = { 2 } }).shape)
+  end)
+
   it("adds where the value lies, without the collector's help", function()
     local v, delta = tf.Variable(tf.zeros { 65536 }), tf.ones { 65536 }
     local function assign()

@@ -155,13 +155,18 @@ local function initial_operand(kwargs)
   if kwargs.shape ~= nil then
     local want = convert.integers(kwargs.shape, "Variable", "shape")
     local dims = tensor.shape_of(t)
-    local fits = #want == #dims
+    local fits, open = #want == #dims, false
     for i = 1, #dims do
       fits = fits and (want[i] == dims[i] or want[i] == -1)
+      open = open or want[i] == -1
     end
     if not fits then
       errors.raise("InvalidArgument", ("Variable: the initial value has shape "
         .. "%s, shape is %s"):format(text.shape(dims), text.shape(want)))
+    elseif open then
+      errors.raise("NotImplementedError", ("Variable: shape %s leaves a size "
+        .. "open; a variable keeps the shape of its initial value, here %s")
+        :format(text.shape(want), text.shape(dims)))
     end
   end
   return operand, raw.tensor_dtype(t)
