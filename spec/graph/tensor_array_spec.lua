@@ -202,6 +202,16 @@ describe("tf.TensorArray", function()
     end
   end)
 
+  it("is made of open sizes beside sizes of 0", function()
+    for _, shape in ipairs { { -1, 0 }, { 0, -1 } } do
+      local n = shape[1] == 0 and 0 or 3
+      local f = tf.function_(function(x)
+        return array(n):unstack(x):stack()
+      end, { input_signature = { tf.TensorSpec(shape, "float32") } })
+      assert.are.same({ n, 3 - n }, f(tf.ones { n, 3 - n }).shape)
+    end
+  end)
+
   it("stays as it was in a trace: writes give another one", function()
     local f = tf.function_(function(x)
       local a = array(1, { element_shape = {} })

@@ -356,7 +356,8 @@ end
 local function dense_rows(t)
   local dims, open = raw.tensor_dims(t), 0
   for axis = 1, #dims do
-    open = open + (dims[axis] < 0 and 1 or 0)
+    -- Beside a size of 0 no other one follows from the number of elements.
+    open = open + (dims[axis] < 0 and 1 or dims[axis] == 0 and 2 or 0)
   end
   return open > 1 and tf.concat({ t }, 0) or tf.reshape(t, dims)
 end
