@@ -193,6 +193,7 @@ for _, host in ipairs(process.hosts) do
       end)
       local calls = 0
       model:fit(xs, ys, { batch_size = 12, epochs = 3, verbose = 0,
+        validation_data = { xs, ys }, validation_freq = 2,
         callbacks = { tf.keras.callbacks.BackupAndRestore { save_freq = 2,
           backup_dir = FOLDER .. "/of-" .. w },
         { [NAME] = function()
@@ -207,6 +208,8 @@ for _, host in ipairs(process.hosts) do
     for _, case in ipairs {
       { "on_train_batch_end", 7, true, at = "step 3 of epoch 2", saved = 3 },
       { "on_train_batch_end", 7, false, at = "step 4 of epoch 2", saved = 3 },
+      { "on_test_batch_begin", 2, true, at = "step 2 of the validation\n"
+        .. "  epoch 2", saved = 4 },
       { "on_epoch_end", 2, false, at = "epoch 3", saved = 4 },
     } do
       it("says where a fit was and what was saved last: in " .. case.at,
@@ -434,6 +437,7 @@ for _, host in ipairs(process.hosts) do
           put("pid-" .. w, pid())
           if PROCS then
             local f = assert(io.open(PROCS, "w"))
+            f:setvbuf "no"
             assert(f:write(pid()))
             f:close()
           end

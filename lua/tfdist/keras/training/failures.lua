@@ -65,8 +65,8 @@ function M.told(own, model, e)
 end
 
 local function place(pass, step)
-  return pass.epoch and ("step %d of epoch %d"):format(step, pass.epoch + 1)
-    or ("step %d"):format(step)
+  return ("step %d%s"):format(step, pass.epoch and (" of epoch %d"):format(
+    pass.epoch + 1) or pass.validates and " of the validation" or "")
 end
 
 local function described(pass, e, step)
@@ -104,7 +104,7 @@ end
 -- Does an error say already in which step, or at least epoch, it came?
 local function is_placed(e)
   for _, note in ipairs(e.notes or {}) do
-    if note:find "^step %d" or note:find "^epoch %d" then
+    if note:find "^step %d+ of epoch" or note:find "^epoch %d" then
       return true
     end
   end

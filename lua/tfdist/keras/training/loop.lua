@@ -407,6 +407,7 @@ function M.evaluate(model, source, opts)
   local pass = {
     model = model, own = own, next = source.open(), body = body, mode = "test",
     custom = custom, callbacks = callbacks, progress = opts.progress,
+    validates = opts.what ~= "evaluate",
   }
   local count = M.pass(pass, opts.steps, own.steps_per_execution)
   if count == 0 then
