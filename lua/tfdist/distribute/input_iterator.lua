@@ -343,11 +343,11 @@ function iterator_methods.restore(self, saved)
   self.closed, self.done, self.count = false, false, saved.count
   self.seeds, self.functions = saved.seeds, saved.functions
   self.sources, self.steps = steps_of(self.plan, saved)
-  -- What one worker saved alone may not say where functions begin.
-  local functions = self.functions == nil and reads_alike(self.plan)
-    and seeds.here(self.plan.nodes) or nil
+  local functions = reads_alike(self.plan) and seeds.here(self.plan.nodes)
   if functions then
-    self.functions = select(2, agreed(self.plan, self.seeds, functions))
+    -- What one worker saved alone does not say where functions begin.
+    self.functions = select(2, agreed(self.plan, self.seeds,
+      self.functions or functions))
   end
   begin_functions(self)
   if self.plan.kind == "global" then
