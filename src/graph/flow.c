@@ -135,12 +135,12 @@ static int begin_node(tfd_graph *g, tfd_graph *const *graphs, int graphs_n,
                    .in_n = operands_n,
                    .draw = -1,
                    .numbers = -1,
-                   .flow = g->flows_n,
                    .host = -1,
                    .unfollowed = c->unfollowed > 0};
   TFD_TRY(tfd__default_device(&n->device));
   TFD_TRY(tfd__graph_operands(g, operands, n->in_n, &n->in));
   TFD_TRY(TFD_GROW(g->body.nodes, 1));
+  n->flow = g->flows_n;
   n->targets = g->body.targets_n;
   for (i = 0; i < graphs_n; i++) {
     TFD_TRY(add_written(g, n, graphs[i]));

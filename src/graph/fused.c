@@ -257,12 +257,10 @@ static int emit(fusing *f, tfd__strip *strip) {
 
 /* A node alone has a kernel of its own, which needs a place of its own. Where
 ** the result is small that costs less than the memory that a strip saves. */
-static bool is_better_apart(const fusing *f, const tfd__strip *strip) {
+static bool is_small(const tfd__lowering *l, int node) {
   enum { SMALL = 8192 }; /* bytes */
-  const tfd__view *view = &f->l->b.values[f->l->b.nodes[f->first].out].view;
 
-  return f->n == 1 &&
-         (tfd__view_bytes(view) < SMALL || to_replace(f, strip, 0) < 0);
+  return tfd__view_bytes(&l->b.values[l->b.nodes[node].out].view) < SMALL;
 }
 
 int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
@@ -276,6 +274,7 @@ int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
   int rc;
 
   *done_p = false;
+  if (n == 1 && is_small(l, first)) return TFD_OK;
   for (i = 0; i < n; i++) f.maker[i] = -1;
   for (i = 0; i < n; i++) add_node(&f, i);
   find_outputs(&f);
@@ -286,7 +285,7 @@ int tfd__lower_group(tfd__lowering *l, int first, int n, bool *done_p) {
       device->backend->fuser->compile(device->ordinal, &text, &strip, &refused);
   if (rc == TFD_NOT_IMPLEMENTED && refused >= 0) return TFD_OK;
   TFD_TRY(rc);
-  if (!may_write(&f, strip) || is_better_apart(&f, strip)) {
+  if (!may_write(&f, strip) || (n == 1 && to_replace(&f, strip, 0) < 0)) {
     device->backend->fuser->free(strip);
     return TFD_OK;
   }

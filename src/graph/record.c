@@ -463,12 +463,12 @@ int tfd_graph_host(tfd_graph *graph, tfd_object *const *values, int values_n,
                  .draw = -1,
                  .numbers = -1,
                  .flow = -1,
-                 .host = root->hosts_n,
                  .effect = true};
 
   TFD_TRY(tfd__graph_operands(graph, values, values_n, &n.in));
   TFD_TRY(TFD_GROW(b->nodes, 1));
   n.in_n = values_n;
+  n.host = root->hosts_n;
   n.out = b->values_n;
   b->nodes[b->nodes_n++] = n;
   if (root != graph) graph->hosts_n++;
