@@ -531,9 +531,14 @@ end
     assert.are.equal(5, counted():item())
     raises("InvalidArgument", "must be a whole number", f, tf.constant(3),
       tf.constant(1.5))
-    raises("ValueError", "tensor of shape {2}", f, tf.constant(3), tf.ones { 2 })
-    raises("TypeError", "got a bool tensor", f, tf.constant(3),
-      tf.constant(true))
+    raises("InvalidArgument", "must be a whole number", f, tf.constant(3),
+      tf.constant(1 / 0))
+    for _, run in ipairs { f, fn } do
+      raises("ValueError", "maximum_iterations must be one whole number, got a "
+        .. "float32 tensor of shape {2}", run, tf.constant(3), tf.ones { 2 })
+      raises("TypeError", "got a bool tensor", run, tf.constant(3),
+        tf.constant(true))
+    end
   end)
 
   it("lets shapes change where shape_invariants say so", function()

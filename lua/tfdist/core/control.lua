@@ -45,8 +45,9 @@ end
 local function whole_number(tf, what, name, x)
   x = tf.reshape(x, {})
   if raw.tensor_dtype(x):find "float" then
-    tf.debugging.assert_equal(tf.floor(x), x, ("%s: %s must be a whole number")
-      :format(what, name))
+    -- The difference to infinity is no number.
+    tf.debugging.assert_equal(x - tf.floor(x), tf.zeros_like(x),
+      ("%s: %s must be a whole number"):format(what, name))
     return tf.cast(x, "int32")
   end
   return x
@@ -377,16 +378,15 @@ local function most_of(tf, most)
       most = raw.variable_read(most)
     end
     most = raw.operand_tensor(most)
-    if not tracing.is_symbolic(most) then
-      most = raw.item(most)
-    elseif raw.tensor_dtype(most) == "bool" or raw.tensor_size(most) ~= 1 then
+    if raw.tensor_dtype(most) == "bool" or raw.tensor_size(most) ~= 1 then
       errors.raise(raw.tensor_size(most) ~= 1 and "ValueError" or "TypeError",
         ("while_loop: maximum_iterations must be one whole number, got a %s "
         .. "tensor of shape %s"):format(raw.tensor_dtype(most),
         text.shape(raw.tensor_dims(most))))
-    else
+    elseif tracing.is_symbolic(most) then
       return nil, whole_number(tf, "while_loop", "maximum_iterations", most)
     end
+    most = raw.item(most)
   end
   if most ~= nil then
     options.integer("while_loop", "maximum_iterations", most)
