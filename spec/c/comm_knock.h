@@ -16,15 +16,17 @@ static const char *common_secret;
 static inline int knock_from(const char *from) {
   struct sockaddr_in at = {.sin_family = AF_INET};
   struct sockaddr_in to = {.sin_family = AF_INET};
-  int s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
   char host[32];
   int port = 0;
+  int s;
 
   if (sscanf(address_list[0], "%31[^:]:%d", host, &port) != 2) return -1;
   to.sin_port = htons((uint16_t)port);
   if (inet_pton(AF_INET, host, &to.sin_addr) != 1) return -1;
-  if (from != NULL && (inet_pton(AF_INET, from, &at.sin_addr) != 1 ||
-                       bind(s, (struct sockaddr *)&at, sizeof at) != 0)) {
+  if (from != NULL && inet_pton(AF_INET, from, &at.sin_addr) != 1) return -1;
+  s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+  if (from != NULL && bind(s, (struct sockaddr *)&at, sizeof at) != 0) {
+    (void)close(s);
     return -1;
   }
   (void)connect(s, (struct sockaddr *)&to, sizeof to);

@@ -59,14 +59,15 @@ static struct {
 } refused = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Its entry, or the one that has been silent for longest. */
-static refusals *refusals_of(const char *host) {
+static refusals *refusals_of(const char *host, bool *known_p) {
   refusals *oldest = &refused.of[0];
   int i;
 
   for (i = 0; i < HOSTS; i++) {
     refusals *r = &refused.of[i];
 
-    if (r->said != 0 && strcmp(r->host, host) == 0) return r;
+    *known_p = r->said != 0 && strcmp(r->host, host) == 0;
+    if (*known_p) return r;
     if (r->said < oldest->said) oldest = r;
   }
   return oldest;
@@ -80,8 +81,7 @@ static bool is_to_be_said(const char *host, unsigned *others_p) {
   bool say = false;
 
   pthread_mutex_lock(&refused.lock);
-  r = refusals_of(host);
-  known = r->said != 0 && strcmp(r->host, host) == 0;
+  r = refusals_of(host, &known);
   say = r->said == 0 || now - r->said >= QUIET_NS;
   if (say) {
     *others_p = known ? r->more : 0;
