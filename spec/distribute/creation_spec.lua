@@ -177,6 +177,33 @@ describe("variable creation", function()
       end
     end)
 
+  R.pair(it, pending, "E15 each run has the scope that it begins in",
+    function(s)
+      for outer, prefix in pairs { a = "a/", [""] = "", b = "b/" } do
+        local seen = {}
+        local v = tf.name_scope(outer, function()
+          return s:run(function()
+            return tf.name_scope("x", function(scope)
+              seen[R.id()] = scope
+              return tf.Variable(1.0, { name = "v" })
+            end)
+          end)
+        end)
+        assert.same({ [0] = prefix .. "x/", prefix .. "replica_1/x/" }, seen)
+        assert.same({ prefix .. "x/v", prefix .. "x/v/replica_1" },
+          { v.values[1].name, v.values[2].name })
+      end
+    end)
+
+  R.pair(it, pending, "E15 modules of replicas have one scope", function(s)
+    local Own = tf.Module:subclass "Own"
+    local scopes = {}
+    tf.name_scope("main", function()
+      s:run(function() scopes[R.id()] = Own("m").name_scope end)
+    end)
+    assert.same({ [0] = "main/m/", "main/m/" }, scopes)
+  end)
+
   R.pair(it, pending, "E15 a replica's own coroutines have its scope",
     function(s)
       local seen = {}

@@ -95,7 +95,9 @@ describe("under mpirun #once", function()
     return
   end
   -- Open MPI's own daemons pass on 4096 bytes at a time, whatever ends there.
-  if mpi.all[#mpi.all] == "mpich" then
+  if not table.concat(mpi.all, " "):find "mpich" then
+    pending "whole lines of MPICH's workers: no mpich, libmpich-dev"
+  else
     it("lines of the workers stay whole (mpich)", function()
       -- Both write at once, and no more than starters read at once.
       local r = mpi.run { mpi = "mpich", program = workers.HEAD .. [[

@@ -19,6 +19,9 @@ end
 -- where "cpu" is a tree of its own, or of the second.
 local function trees()
   local own, list = {}, {}
+  local f = io.open "/proc/self/cgroup" -- some systems have none
+  if f == nil then return list end
+  f:close()
   for names, path in files.read "/proc/self/cgroup":gmatch
     "%d+:([^:\n]*):([^\n]*)" do
     for name in (names .. ","):gmatch "([^,]*)," do

@@ -38,7 +38,9 @@ end
 --- them, by the case's inputs; absent ones are left out.
 function M.case_gradients(case, fn, args)
   local sources = {}
-  for i, which in ipairs(cases.differentiated(case)) do sources[i] = args[which] end
+  for i, which in ipairs(cases.differentiated(case)) do
+    sources[i] = args[which]
+  end
   local targets = {}
   local tape = tf.GradientTape(function(t)
     t:watch(sources)

@@ -42,7 +42,7 @@ end
 function M.path(what, name, x)
   if M.piece(what, name, x) == "" then
     errors.raise("ValueError", ("%s: %s is empty; expected a path"):format(what,
-      name), "\".\" is the working folder")
+      name))
   end
   return x
 end

@@ -280,8 +280,8 @@ end
 
 --- A loop that the graph goes through, as flow.loop has it: structure l.vars,
 --- l.again(vars), with l.bound, a tensor, at most that often, or l.count,
---- l.tensors; l.step(vars, rows) gives the next and what is stacked, a list; nil =
---- the next itself. Returns the last and stacks.
+--- l.tensors; l.step(vars, rows) gives the next and what is stacked, a list;
+--- nil = the next itself. Returns the last and stacks.
 function M.run(what, l)
   l.size, l.most = l.size or -1, l.most or -1
   l.reversed, l.tensors = l.reversed == true, l.tensors or { n = 0 }

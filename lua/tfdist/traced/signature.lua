@@ -2,8 +2,8 @@
 ---
 --- Tensors count by dtype, shape and device; numbers, strings and booleans by
 --- value; tables, distributed values and IndexedSlices by structure; everything
---- else by identity. Around the call: strategy, replica, device scope, training phase,
---- name scope, and settings as tf.keras.backend.set_floatx.
+--- else by identity. Around the call: strategy, replica, device scope, training
+--- phase, name scope, and settings as tf.keras.backend.set_floatx.
 --- Two keys are equal exactly when the calls may share a graph.
 local contexts = require "tfdist.distribute.contexts"
 local nest = require "tfdist.base.nest"

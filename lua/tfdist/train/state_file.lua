@@ -49,7 +49,7 @@ function M.read(folder)
     errors.raise("TypeError", "checkpoint_dir must be a folder's path, got "
       .. text.describe(folder))
   end
-  files.path("checkpoint_dir", "the path", folder)
+  files.path("latest_checkpoint", "checkpoint_dir", folder)
   local path = folder .. "/" .. M.NAME
   if not files.is_listed(folder, M.NAME) then
     return nil
