@@ -657,6 +657,26 @@ describe("a concrete function", function()
       true))
   end)
 
+  it("has the lines of updates, too", function()
+    local v, w = tf.Variable(1), tf.Variable(2)
+    local sgd = tf.keras.optimizers.SGD(0.5)
+    sgd:build { w }
+    local first = debug.getinfo(1, "l").currentline + 2
+    local g = tf.function_(function(x)
+      v:assign(x * 2)
+      v:assign_add(x)
+      v:assign_sub(x)
+      sgd:apply_gradients({ x }, { w })
+      return x
+    end)
+    local lines = {}
+    for name, line in g:get_concrete_function(tf.constant(3)):graph():gmatch
+      "\n%s+\"(%a+)\" = [^\n]*:(%d+)" do
+      lines[#lines + 1] = name .. " " .. line - first
+    end
+    assert.same({ "Variable 0", "Variable 1", "Variable 2", "Variable 3" }, lines)
+  end)
+
   it("is listed with its function", function()
     local g = tf.function_(function(x) return x end)
     g(tf.zeros { 2 })

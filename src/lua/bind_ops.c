@@ -116,20 +116,25 @@ static void note_position(lua_State *L, int levels) {
   }
 }
 
-static bool is_queued(void) {
-  return some_queue() || tfd__context()->recorder != NULL;
-}
-
 void tfd__lua_note_position(lua_State *L) {
-  enum { LEVELS = 12 }; /* the cost of a call stays bounded */
+  enum {
+    LEVELS = 12
+  }; /* the cost of a call stays bounded, but for a trace's */
 
-  if (is_queued()) note_position(L, LEVELS);
+  if (tfd__context()->recorder != NULL) {
+    note_position(L, INT_MAX);
+  } else if (some_queue()) {
+    note_position(L, LEVELS);
+  }
 }
 
 /* However many frames of the library lie above the script's: beside work of all
 ** replicas they cost nothing, and one line behind is a wrong one. */
 void tfd__lua_note_meeting(lua_State *L) {
-  if (is_queued() || tfd__groups_are_far()) note_position(L, INT_MAX);
+  if (some_queue() || tfd__groups_are_far() ||
+      tfd__context()->recorder != NULL) {
+    note_position(L, INT_MAX);
+  }
 }
 
 void tfd__lua_note_reads(lua_State *L, tfd_object *const *in, int n) {

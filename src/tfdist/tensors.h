@@ -82,11 +82,14 @@ TFD_API int tfd_slices_to_dense(tfd_slices *slices, tfd_tensor **tensor_p);
 TFD_API int tfd_variable_new(tfd_object *initial, const char *name,
                              bool trainable, tfd_device *device,
                              tfd_variable **variable_p);
-/** Replace the value. Errors: ValueError on another shape or dtype. */
+/** Replace the value. Errors: ValueError on another shape or dtype.
+ * Queues: the copy, which may fail there. */
 TFD_API int tfd_variable_assign(tfd_variable *variable, tfd_object *value);
-/** value += delta, in place. */
+/** value += delta, in place.
+ * Queues: the sum, which may fail there. */
 TFD_API int tfd_variable_assign_add(tfd_variable *variable, tfd_object *delta);
-/** value -= delta, in place. */
+/** value -= delta, in place.
+ * Queues: the difference, which may fail there. */
 TFD_API int tfd_variable_assign_sub(tfd_variable *variable, tfd_object *delta);
 /** Snapshot of the value; tapes record the read. */
 TFD_API int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p);
