@@ -278,3 +278,26 @@ describe("a restore that is settled inside a replica", function()
       assert.same({ 0, 1 }, copies(m.seen))
     end)
 end)
+
+describe("a restore that waits for a metric's variables", function()
+  it("is over when the metric is reset, and begins anew with the next", function()
+    local dir = files.place()
+    local function metric() return tf.keras.metrics.MeanTensor() end
+    local old = metric()
+    old:update_state { 1, 2 }
+    local path = tf.train.Checkpoint { m = old }:write(dir .. "/c")
+    local new = metric()
+    local checkpoint = tf.train.Checkpoint { m = new }
+    checkpoint:read(path)
+    new:reset_state()
+    new:update_state { 5, 7 }
+    assert.same({ 5, 7 }, new:result():totable())
+    new = metric()
+    checkpoint = tf.train.Checkpoint { m = new }
+    new:reset_state()
+    checkpoint:read(path)
+    new:update_state { 5, 7 }
+    assert.same({ 3, 4.5 }, new:result():totable())
+    os.execute("rm -rf " .. dir)
+  end)
+end)

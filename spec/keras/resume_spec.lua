@@ -234,11 +234,11 @@ describe("a fit that goes on from its backup", function()
     end
     local x = rows()
     local y = { tf.cast(tf.reduce_sum(x, 1, true):greater(0), "float32"), x }
-    local function train(stop)
+    local function train(save_freq, stop)
       local m, made = build(), 0
       local ok, h = pcall(m.fit, m, x, y, { batch_size = 4, epochs = 2,
         verbose = 0, callbacks = {
-          C.BackupAndRestore { backup_dir = folder, save_freq = 2 },
+          C.BackupAndRestore { backup_dir = folder, save_freq = save_freq },
           { on_train_batch_end = function()
             made = made + 1
             if made == stop then
@@ -248,17 +248,21 @@ describe("a fit that goes on from its backup", function()
       return ok and h.history
     end
     tf.random.set_seed(3)
-    local whole = train()
-    tf.random.set_seed(3)
-    assert.is_false(train(10))
-    tf.random.set_seed(4)
-    local rest = train()
-    local count = 0
-    for name, list in pairs(whole) do
-      count = count + 1
-      assert.equal(list[2], rest[name][1], name)
+    local whole = train(2)
+    -- From within the second epoch on, from its beginning, from the last batch
+    -- before it.
+    for save_freq, stop in pairs { [2] = 10, epoch = 10, [6] = 7 } do
+      tf.random.set_seed(3)
+      assert.is_false(train(save_freq, stop))
+      tf.random.set_seed(4)
+      local rest = train(save_freq)
+      local count = 0
+      for name, list in pairs(whole) do
+        count = count + 1
+        assert.equal(list[2], rest[name][#rest[name]], save_freq .. name)
+      end
+      assert.equal(6, count)
     end
-    assert.equal(6, count)
   end)
 
   it("refuses a data set with other random stages", function()

@@ -483,6 +483,12 @@ function M.settle(object)
   end
 end
 
+--- What a restore has for the object and has not given it yet counts no more.
+---@param object any
+function M.forget(object)
+  pending[object] = nil
+end
+
 -- The same for everything below root.
 function Restore:settle_all(root)
   local found = {}

@@ -5,6 +5,7 @@
 --- up, so that it does not depend on the number of replicas. In a replica
 --- function result() is a sync point.
 local backend = require "tfdist.keras.backend"
+local checkpoints = require "tfdist.train.checkpoint"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
@@ -183,6 +184,7 @@ end
 --- Back to zero: outside of replica functions every copy, inside this one.
 function Metric:reset_state()
   check_metric(self, "reset_state")
+  checkpoints.forget(self) -- variables that are made later begin at zero, too
   for _, v in ipairs(rawget(self, "weights_made") or {}) do
     v:assign(zeros_of(v))
   end

@@ -634,6 +634,7 @@ local function train_epoch(run, epoch)
   own.variables = nil
   if run.start == nil then -- else they hold what was counted
     model:reset_metrics()
+    own.on_metrics = nil
   end
   course.call(run, "on_epoch_begin", epoch, {})
   course.before_epoch(run, epoch)
