@@ -48,6 +48,39 @@ for _, kind in ipairs(KINDS) do
       assert.equal(7, strategy:experimental_local_results(merged)[1])
     end)
 
+    it("is what a layer or a model calls", function()
+      for _, base in ipairs { tf.keras.layers.Layer, tf.keras.Model } do
+        local Own = base:extend "Own"
+        Own.call = wrapped(function(self, x) return x * self.factor end)
+        local layer = Own()
+        layer.factor = 3
+        assert.equal(6, layer(tf.constant { 2 }):item())
+      end
+      local Switch = tf.keras.layers.Layer:extend "Switch"
+      local traced = wrapped == tf.function_
+      Switch.call = wrapped(function(_, x, training)
+        if not traced then training = training.training end -- all options
+        return training and x * 2 or x
+      end)
+      assert.equal(3, Switch()(tf.constant { 3 }, { training = false }):item())
+      assert.equal(6, Switch()(tf.constant { 3 }, { training = true }):item())
+    end)
+
+    it("may run apart on replicas", function()
+      local devices = tf.config.list_logical_devices "CPU"
+      if #devices < 2 then return pending "needs TFDIST_CPU_DEVICES=2" end
+      local strategy = tf.distribute.MirroredStrategy {
+        devices = { "CPU:0", "CPU:1" } }
+      local ok, e = pcall(strategy.run, strategy, object(function()
+        local context = tf.distribute.get_replica_context()
+        if context.replica_id_in_sync_group == 0 then
+          context:all_reduce("SUM", tf.constant(1))
+        end
+      end))
+      assert.is_false(ok)
+      assert.equal("RuntimeError", e.kind)
+    end)
+
     it("is a loss", function()
       local w = tf.Variable(3)
       local loss = wrapped(function() return w * w end)

@@ -108,6 +108,18 @@ function M.check_callable(what, name, fn, hint)
   end
 end
 
+--- The function that the user wrote of one that can be called, which may be a
+--- traced function; nil for other objects.
+---@param fn any
+---@return function?
+function M.written(fn)
+  if type(fn) == "table" then
+    fn = rawget(fn, "python_function")
+    return fn and M.written(fn)
+  end
+  return type(fn) == "function" and fn or nil
+end
+
 --- The name of a class, nil for anything else: what makes an object, in the
 --- place of one.
 ---@param x any

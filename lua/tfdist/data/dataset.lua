@@ -79,7 +79,8 @@ end
 
 --- Where a user's function stands, "train.lua:12".
 function M.place_of(fn)
-  if type(fn) ~= "function" then
+  fn = text.written(fn)
+  if fn == nil then
     return "a callable object"
   end
   local info = getinfo(fn, "S")
@@ -278,7 +279,8 @@ local walk
 -- Is "file:line" inside a function?
 local function holds(fn, where)
   local file, line = where:match("^(.*):(%d+)$")
-  local info = type(fn) == "function" and getinfo(fn, "S") or nil
+  fn = text.written(fn)
+  local info = fn ~= nil and getinfo(fn, "S") or nil
   return info ~= nil and line ~= nil and info.short_src == file
     and tonumber(line) >= info.linedefined
     and tonumber(line) <= info.lastlinedefined

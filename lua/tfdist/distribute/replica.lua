@@ -208,8 +208,9 @@ local function where_of(replica, fn)
   if replica.waits then
     return contexts.where(replica.thread) or ""
   end
-  local info = debug.getinfo(fn, "S")
-  if info.what == "C"
+  fn = text.written(fn)
+  local info = fn and debug.getinfo(fn, "S")
+  if fn == nil or info.what == "C"
     or info.source:sub(1, #errors.library) == errors.library then
     return ""
   end

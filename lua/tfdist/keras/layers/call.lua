@@ -341,7 +341,8 @@ local VALUES = { training = true, mask = true }
 -- known (no debug library, stripped bytecode).
 local function parameters(fn)
   local names = {}
-  local info = debug ~= nil and debug.getinfo(fn, "u") or {}
+  fn = text.written(fn)
+  local info = debug ~= nil and fn ~= nil and debug.getinfo(fn, "u") or {}
   for i = 3, info.nparams or 0 do
     names[#names + 1] = debug.getlocal(fn, i)
   end
