@@ -35,6 +35,25 @@ describe("a CheckpointManager", function()
       removing = removing })
   end
 
+  it("says when nothing of what is listed is there", function()
+    local said, warn = {}, notice.warn
+    notice.warn = function(text) said[#said + 1] = text end
+    local ok, e = pcall(function()
+      new():save()
+      new()
+      assert.same({}, said)
+      os.remove(dir .. "/ckpt-1.safetensors")
+      local manager = new()
+      assert.is_nil(manager.latest_checkpoint)
+      assert.is_nil(manager:restore_or_initialize())
+    end)
+    notice.warn = warn
+    assert(ok, e)
+    assert.equal(1, #said)
+    assert.truthy(said[1]:find("names " .. dir .. "/ckpt-1, and no checkpoint",
+      1, true), said[1])
+  end)
+
   it("removes only what it wrote, whatever the state file names", function()
     local others = { top .. "/v/precious", top .. "/v/ckpt-1", dir .. "/best",
       dir .. "/other-1", dir .. "/ckpt-x", dir .. "/ckpt-", dir .. "/ckpt-1-2" }

@@ -453,6 +453,12 @@ local function recover(own)
     end
   end
   own.latest = M.latest_checkpoint(own.directory)
+  local named = found.model_checkpoint_path
+  if own.latest == nil and named ~= nil and together.is_writer {} then
+    log.warn(("CheckpointManager: %s/%s names %s, and no checkpoint that it "
+      .. "names can be read: there is nothing to go on from"):format(
+      own.directory, state_file.NAME, named))
+  end
   own.preserved = tonumber(found.last_preserved_timestamp) or own.preserved
 end
 
