@@ -178,7 +178,8 @@ describe("flight records #once", function()
     end)
 
     it("that are damaged are read all the same (" .. host.name .. ")", function()
-      files.in_folder(function(folder)
+      files.in_folder(function(top)
+        local folder = top .. "/made" -- it is when it is not there
         run("SUM(3)", "TFDIST_FLIGHT=" .. folder)
         local path = folder .. "/process-1.flight"
         local f = assert(io.open(path, "rb"))
@@ -238,10 +239,10 @@ describe("flight records #once", function()
 
   it("that cannot be kept are done without", function()
     local rs = workers.run { program = program_of "SUM(1)",
-      environment = "TFDIST_FLIGHT=/nowhere" }
+      environment = "TFDIST_FLIGHT=/nowhere/there" }
     for _, r in ipairs(rs) do
       assert.equal(0, r.code, r.err)
-      has(r.err, "TFDIST_FLIGHT: /nowhere/process%-%d.flight: No such file")
+      has(r.err, "TFDIST_FLIGHT: /nowhere/there/process%-%d.flight: No such file")
     end
   end)
 

@@ -97,6 +97,7 @@ static flight *make(const tfd__network *n) {
   flight *f = NULL;
 
   if (tfd__env_text("TFDIST_FLIGHT", folder)) {
+    (void)mkdir(folder, 0777); /* the file says what is wrong with it */
     (void)snprintf(path, sizeof path, "%s/process-%d%s%s.flight", folder,
                    n->process, again ? ".restart-" : "", again ? restart : "");
     f = map_file(path);
