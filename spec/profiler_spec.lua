@@ -191,6 +191,13 @@ describe("tf.profiler.experimental", function()
     end
     assert.are.equal(5, n)
     assert.is_not_nil(table_:find "the latest 65536 spans")
+    -- Shares are of the time that these took: all of it is accounted for.
+    local whole, kept, shares = table_:match
+      "profile of (%S+) s, host in the last (%S+) s:([^\n]*)"
+    assert.is_true(tonumber(kept) < tonumber(whole), table_)
+    local sum = 0
+    for share in shares:gmatch "%((%d+)%%%)" do sum = sum + share end
+    assert.is_true(sum >= 97 and sum <= 103, shares)
   end)
 
   it("writes nothing where it is told so", function()

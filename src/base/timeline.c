@@ -36,6 +36,7 @@ typedef struct row {
 typedef struct timeline {
   int64_t from;
   int64_t to;
+  int64_t host_from;           /* what is kept of the host begins there */
   FILE *file;                  /* NULL = none */
   bool first;                  /* nothing stands before the next event */
   int64_t own[TFD_SPAN_KINDS]; /* of the host's thread */
@@ -234,6 +235,7 @@ static int write_track(timeline *t, const tfd__track *track, int number) {
   if (n > 0 || track->host) {
     put_track(t, number, track->host ? "host" : track->name);
   }
+  if (track->host) t->host_from = from;
   walk(t, number, track->host, list, n, from);
   tfd__free(list);
   return TFD_OK;
@@ -300,14 +302,16 @@ static void print_rows(timeline *t, FILE *out) {
 }
 
 static void print(timeline *t, FILE *out, const char *path) {
-  double whole = (double)(t->to - t->from);
+  double kept = (double)(t->to - t->host_from);
   int k;
 
-  fprintf(out, "profile of %.3f s, host:", whole / 1e9);
+  fprintf(out, "profile of %.3f s, host", (double)(t->to - t->from) / 1e9);
+  if (t->host_from > t->from) fprintf(out, " in the last %.3f s", kept / 1e9);
+  fputc(':', out);
   for (k = 0; k < TFD_SPAN_KINDS; k++) {
     if (t->own[k] == 0) continue;
     fprintf(out, " %s %.1f ms (%.0f%%)", titles[k], (double)t->own[k] / 1e6,
-            100.0 * (double)t->own[k] / whole);
+            100.0 * (double)t->own[k] / kept);
   }
   if (t->busy > 0) {
     fprintf(out, "; other threads: %.1f ms", (double)t->busy / 1e6);
@@ -372,6 +376,7 @@ int tfd__timeline_write(tfd__track *tracks, int64_t from, int64_t to,
 
   if (t == NULL) return tfd__no_memory(sizeof *t, "profiler");
   t->from = from;
+  t->host_from = from;
   t->to = to;
   t->first = true;
   if (path[0] != 0) {
