@@ -3,6 +3,7 @@
 local tf = require "tfdist"
 local cases = require "spec.support.cases"
 local expect = require "spec.support.expect"
+local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local traces = require "spec.support.traces"
 
@@ -344,3 +345,34 @@ for _, family in ipairs(cases.families) do
       end
     end)
 end
+
+describe("a trace by specs", function()
+  -- Each alone in its process: nothing else has asked for an op before.
+  for name, code in pairs {
+    ["get_concrete_function"] = [[
+      tf.function_(function(x) return x + 1 end):get_concrete_function(
+        tf.TensorSpec({ 2 }, "float32"))]],
+    ["an input_signature"] = [[
+      local f = tf.function_ { input_signature = { tf.TensorSpec({}, "float32") }
+        } (function(x) return x:square() + 1 end)
+      assert(f(2):item() == 5)]],
+  } do
+    it("may be the first thing of a program: " .. name .. " #once", function()
+      for _, host in ipairs(process.hosts) do
+        local r = process.run(host.path .. " -e " .. process.quote(
+          "local tf = require 'tfdist' " .. code))
+        assert.are.equal(0, r.code, r.err)
+      end
+    end)
+  end
+
+  it("takes no memory for their sizes", function()
+    local before = tf.config.experimental.get_memory_info "CPU:0".peak
+    local c = tf.function_(function(x) return x + 1 end):get_concrete_function(
+      tf.TensorSpec({ 2 ^ 30, 2 ^ 10 }, "float32"))
+    assert.is_truthy(c:graph():find("= add(x0, c0) float32 {1073741824, 1024}",
+      1, true), c:graph())
+    assert.is_true(tf.config.experimental.get_memory_info "CPU:0".peak - before
+      < 2 ^ 20)
+  end)
+end)

@@ -19,6 +19,7 @@ local signature = require "tfdist.traced.signature"
 local state = require "tfdist.core.state"
 local taping = require "tfdist.traced.taped"
 local text = require "tfdist.base.text"
+local tf = require "tfdist.core.functions"
 local tracing = require "tfdist.core.tracing"
 
 local M = {}
@@ -448,6 +449,9 @@ end
 local make
 
 make = function(fn, given_specs, reduce_retracing)
+  -- What fn gets has operators and methods once the ops are loaded, which it may
+  -- not have asked for before.
+  assert(tf.constant)
   local self = setmetatable({
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
     clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,

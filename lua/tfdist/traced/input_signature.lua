@@ -9,6 +9,7 @@ local raw = require "tfdist.core.raw"
 local replica_spec = require "tfdist.distribute.replica_spec"
 local spec = require "tfdist.data.spec"
 local text = require "tfdist.base.text"
+local tf = require "tfdist.core.functions"
 local tracing = require "tfdist.core.tracing"
 local values = require "tfdist.distribute.values"
 
@@ -100,7 +101,9 @@ local function example_tensor(x)
   for i = 1, #x.shape do
     dims[i] = x.shape[i] < 0 and 1 or x.shape[i]
   end
-  return raw.tensor_from_values({ 0 }, x.dtype, dims)
+  -- One element, however many the shape has: only its description is looked at.
+  return tracing.lifted(tf.broadcast_to, raw.tensor_from_values({ 0 }, x.dtype,
+    {}), dims)
 end
 
 --- A value of the kind that a spec describes; sizes that any go are 1. What is no
