@@ -51,8 +51,8 @@ local function skips(call)
     .. "end\nfor i = 1, 4 do\nturn = i\nlocal ok, e = " .. call
     .. "\nif not ok and (w == 0 or i ~= 2) then error(e, 0) end\nend"
 end
-local AHEAD = { "process 1 is 1 call ahead of process 0, for an error ended one "
-  .. "early there and was caught" }
+local AHEAD = { "process 1 is 1 call ahead of process 0: one ended early there, "
+  .. "as by an error that was caught" }
 local MODEL = "local m = s:scope(function()\nlocal m = tf.keras.Sequential {\n"
   .. "tf.keras.layers.Dense(4) }\nm:compile { loss = 'sparse_categorical_"
   .. "crossentropy' }\nreturn m\nend)\n"

@@ -104,8 +104,8 @@ describe("training on several workers #once", function()
         { on_epoch_end = function() end })
       fit(2) ]] }
     for i = 1, 2 do
-      assert.matches("process 1 is 1 call ahead of process 0, for an error "
-        .. "ended one early there and was caught",
+      assert.matches("process 1 is 1 call ahead of process 0: one "
+        .. "ended early there, as by an error that was caught",
         rs[i].out .. rs[i].err)
     end
   end)

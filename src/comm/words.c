@@ -101,8 +101,8 @@ const char *tfd__apart_text(const tfd__side *one, const tfd__side *other,
     return NULL;
   }
   end = snprintf(text, bytes,
-                 "; process %d is %d call%s ahead of process %d, for an error "
-                 "ended one early there and was caught",
+                 "; process %d is %d call%s ahead of process %d: one ended "
+                 "early there, as by an error that was caught",
                  ahead->process, abs(lead), abs(lead) == 1 ? "" : "s",
                  lead > 0 ? other->process : one->process);
   pthread_mutex_lock(&left_lock);
@@ -110,8 +110,8 @@ const char *tfd__apart_text(const tfd__side *one, const tfd__side *other,
     (void)snprintf(text + end, bytes - (size_t)end, ": %s", left);
   }
   pthread_mutex_unlock(&left_lock);
-  return "let the error end the script, or have all workers leave out a call "
-         "that fails on one";
+  return "let errors end the script, or have all workers leave out a call that "
+         "fails on one; all end a loop after the same step";
 }
 
 const tfd__view *tfd__leading_view(const tfd__group *g,
