@@ -5,7 +5,6 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <limits.h>
 #include <poll.h>
 #include <stdio.h>
@@ -34,7 +33,7 @@ typedef struct screen {
   size_t from;
   size_t to;
   size_t size;
-  bool broken; /* nobody reads it */
+  int broken; /* errno of a write that failed; EPIPE = nobody reads it */
   bool told;
 } screen;
 
@@ -63,16 +62,6 @@ static int failure(lua_State *L, const char *what, int error) {
 
 /* --- begin and end -------------------------------------------------------- */
 
-/* Descriptors below 3 are where tasks' own go. */
-static void hold_standard(void) {
-  int fd = 0;
-
-  do {
-    fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  } while (fd >= 0 && fd < 3);
-  if (fd >= 3) (void)close(fd);
-}
-
 /* Signals that were ignored before stay ignored, for the tasks too. */
 static int watch_signals(void) {
   struct sigaction plain = {.sa_handler = SIG_DFL};
@@ -100,7 +89,6 @@ static int launch_open(lua_State *L) {
   int error = 0;
 
   if (all.is_open) return luaL_error(L, "launch.open: it is open");
-  hold_standard();
   error = watch_signals();
   if (error == 0) error = tfd__guard_start();
   if (error != 0) return failure(L, "the launcher cannot begin", error);
@@ -209,7 +197,7 @@ static int launch_forget(lua_State *L) {
 static void show(int fd) {
   screen *s = &all.screens[fd - 1];
 
-  while (s->from < s->to && !s->broken) {
+  while (s->from < s->to && s->broken == 0) {
     struct pollfd p = {.fd = fd, .events = POLLOUT};
     size_t n = s->to - s->from;
     ssize_t done = 0;
@@ -218,10 +206,10 @@ static void show(int fd) {
     /* A pipe that can be written takes this much at once. */
     done = write(fd, s->text + s->from, n < PIPE_BUF ? n : PIPE_BUF);
     if (done < 0 && (errno == EAGAIN || errno == EINTR)) break;
-    if (done < 0) s->broken = true;
+    if (done < 0) s->broken = errno;
     if (done > 0) s->from += (size_t)done;
   }
-  if (s->from == s->to || s->broken) s->from = s->to = 0;
+  if (s->from == s->to || s->broken != 0) s->from = s->to = 0;
 }
 
 static bool make_room(screen *s, size_t n) {
@@ -254,7 +242,7 @@ static int launch_write(lua_State *L) {
   size_t n = 0;
   const char *text = luaL_checklstring(L, 2, &n);
 
-  if (s->broken) return 0;
+  if (s->broken != 0) return 0;
   if (!make_room(s, n)) return luaL_error(L, "not enough memory");
   memcpy(s->text + s->to, text, n);
   s->to += n;
@@ -370,16 +358,21 @@ static int closed_event(lua_State *L) {
   return 0;
 }
 
-/* "broken", 1 or 2: nobody reads what is written there. */
+/* "broken", 1 or 2: what is written there is lost; why, where that is not for
+** want of a reader. */
 static int broken_event(lua_State *L) {
   int i = 0;
 
   for (i = 0; i < 2; i++) {
-    if (!all.screens[i].broken || all.screens[i].told) continue;
+    int error = all.screens[i].broken;
+
+    if (error == 0 || all.screens[i].told) continue;
     all.screens[i].told = true;
     lua_pushliteral(L, "broken");
     lua_pushinteger(L, i + 1);
-    return 2;
+    if (error == EPIPE) return 2;
+    lua_pushstring(L, strerror(error));
+    return 3;
   }
   return 0;
 }

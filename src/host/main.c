@@ -1,4 +1,5 @@
 /* The interpreter's life: options, state, chunks, script or prompt, exit. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -466,13 +467,26 @@ static int run_protected(lua_State *L) {
   return 0;
 }
 
+/* Where standard descriptors are closed, files that are opened would have their
+** numbers, and what is printed would be written to them. */
+static void hold_standard(void) {
+  int fd = 0;
+
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (fd >= 0 && fd < 3);
+  if (fd >= 3) (void)close(fd);
+}
+
 int main(int argc, char **argv) {
   tfd__options options;
   program p = {&options, TFD_EXIT_ERROR};
   lua_State *L = NULL;
   bool interrupted;
-  int code = tfd__options_read(argc, argv, &options);
+  int code = TFD_EXIT_OK;
 
+  hold_standard();
+  code = tfd__options_read(argc, argv, &options);
   if (code != TFD_EXIT_OK) return code;
   if (!tfd__profile_open(&options)) return TFD_EXIT_USAGE;
   take_error_file();

@@ -205,6 +205,9 @@ function Run:finish(group, first)
   if group.failed_start then
     self:say("cannot start " .. group.failed_start)
     return 1
+  elseif group.lost_output then
+    self:say("what the tasks write cannot be shown: " .. group.lost_output)
+    return 1
   elseif group.killed_by then
     return 128 + group.killed_by
   elseif group.timed_out then

@@ -121,10 +121,15 @@ function events.closed(_, task)
   task.closed = true
 end
 
--- Nobody reads what is shown: as a program of a pipeline.
-function events.broken(group)
+-- What is shown is lost, and why; nil = nobody reads it: as a program of a
+-- pipeline.
+function events.broken(group, _, why)
   group.asked = group.asked or M.SIGNALS.PIPE
-  group.killed_by = group.killed_by or M.SIGNALS.PIPE
+  if why ~= nil then
+    group.lost_output = why
+  else
+    group.killed_by = group.killed_by or M.SIGNALS.PIPE
+  end
   group:stop()
 end
 
