@@ -233,7 +233,7 @@ describe("sums between GPUs of several workers by NCCL #once", function()
     local results = on_standins { program = steps(), environment =
       "TFDIST_OP_TIMEOUT=10 TFD_STANDIN_NCCL=connect=-1" }
     for _, r in ipairs(results) do
-      assert.equal(2, r.code)
+      assert.equal(75, r.code) -- a start anew may connect them
       says("connecting GPUs", r.err)
     end
   end)
