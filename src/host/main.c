@@ -295,14 +295,14 @@ static int run_command(lua_State *L, const tfd__options *o, const char *name,
 
   lua_getglobal(L, "require");
   lua_pushliteral(L, "tfdist.host.cli");
-  if (!report(L, o, call(L, 1, 1))) return TFD_EXIT_ERROR;
+  if (!report(L, o, call(L, 1, 1))) return exit_code(false);
   lua_getfield(L, -1, "main");
   lua_remove(L, -2);
   lua_pushstring(L, name);
   luaL_checkstack(L, o->argc + 8, "too many arguments");
   for (i = first; i < o->argc; i++) lua_pushstring(L, o->argv[i]);
   if (!report(L, o, call(L, 1 + (o->argc > first ? o->argc - first : 0), 1)))
-    return TFD_EXIT_ERROR;
+    return exit_code(false);
   if (lua_isnumber(L, -1)) code = (int)lua_tointeger(L, -1);
   lua_pop(L, 1);
   return code;
