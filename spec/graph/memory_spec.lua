@@ -1,6 +1,7 @@
 --- What traced steps cost in memory: nothing, once they have run.
 --- TFD_LONG=1 runs a million of the smallest, 20,000 of the others.
 local tf = require "tfdist"
+local process = require "spec.support.process"
 local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 
@@ -275,6 +276,38 @@ describe("a trace that lacks memory", function()
         assert.are.same({ 2, 4 }, y:totable())
         assert.is_true(time:item() > 0)
       end
+    end
+  end)
+end)
+
+describe("a traced call that finds no memory", function()
+  local GARBAGE = "do local x = tf.ones { 75000000 } x = nil end\n"
+  local CALL = [[
+    print(tf.function_(function(x)
+      return tf.reduce_sum(tf.map_fn(function(i)
+        return tf.ones { 1000000 } * i
+      end, x))
+    end)(tf.ones { 30 }):item())]]
+  local STEP = 50000 -- KiB
+
+  it("lets go of garbage first, the first one too #once", function()
+    for _, host in ipairs(process.hosts) do
+      local function run(code, limit)
+        return process.run(("ulimit -v %d; exec %s -e %s"):format(limit,
+          host.path, process.quote('local tf = require "tfdist"\n' .. code)),
+          nil, 120)
+      end
+      if run(CALL, 4000000).code ~= 0 then
+        return -- built with a sanitizer, which needs all there is
+      end
+      -- Room for either, not for both: 286 and 114 MiB.
+      local limit = 2 * STEP
+      for _, code in ipairs { CALL, GARBAGE } do
+        while run(code, limit).code ~= 0 do limit = limit + STEP end
+      end
+      local r = run(GARBAGE .. CALL, limit)
+      assert.are.equal(0, r.code, r.err)
+      assert.are.equal(30000000, tonumber(r.out))
     end
   end)
 end)

@@ -486,6 +486,10 @@ end
 --- host may call the function again.
 function M.run(c, inputs)
   local graph = c.handle
+  if c.plain then -- which also collects garbage where memory is short
+    return M.give(c, inputs, { raw.graph_call(graph, next_words(c.draws),
+      next_numbers(c.numbers), unpack(inputs, 1, inputs.n)) })
+  end
   raw.graph_start(graph, inputs, next_words(c.draws),
     next_numbers(c.numbers))
   c.runs = true
