@@ -77,6 +77,24 @@ describe("branches", function()
       assert.is_truthy(e.message:find(shown, 1, true), e.message)
     end
   end)
+
+  it("switch by no list with a hole, which is named", function()
+    local fns = { value(tf.constant(1)), nil, value(tf.constant(3)) }
+    local traced = tf.function_(function(i) return tf.switch_case(i, fns) end)
+    local function given(i)
+      return tf.switch_case(i, { n = 3, fns[1], nil, fns[3] })
+    end
+    for _, fn in ipairs { traced, given, tf.function_(given) } do
+      for i = 0, 2 do
+        local e = caught(fn, tf.constant(i, "int32"))
+        assert.equal("TypeError", e.kind)
+        assert.is_truthy(e.message:find("switch_case: branch_fns[2] must be a "
+          .. "function, got nil", 1, true), e.message)
+      end
+    end
+    assert.equal("TypeError", caught(tf.switch_case, 0, fns).kind)
+    assert.equal("TypeError", caught(tf.switch_case, 0, { 3 }).kind)
+  end)
 end)
 
 describe("loops", function()

@@ -204,8 +204,11 @@ end
 -- the keys 0 .. n - 1, all there, as a hole would move those behind it.
 local function branches_of(fns)
   if not text.is_plain(fns) or fns[0] == nil then
-    options.list("switch_case", "branch_fns", fns, "functions")
-    return lists.append({}, fns)
+    local _, count = options.list("switch_case", "branch_fns", fns, "functions")
+    for i = 1, count do
+      check_function("switch_case", ("branch_fns[%d]"):format(i), fns[i])
+    end
+    return lists.copy(fns, 1, count)
   end
   local list, n = {}, 0
   for key in pairs(fns) do
