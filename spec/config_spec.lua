@@ -239,6 +239,18 @@ describe("tf.print", function()
       { output_stream = "nowhere" }).kind)
   end)
 
+  it("refuses options of other types, in traced functions too", function()
+    for name, x in pairs { output_stream = 3, sep = {}, ["end"] = true } do
+      local function fn() tf.print("a", { [name] = x }) end
+      for _, run in ipairs { fn, tf.function_(fn) } do
+        local e = caught(run)
+        assert.equal("TypeError", e.kind)
+        assert.is_truthy(e.message:find("print: " .. name .. " must be", 1,
+          true), e.message)
+      end
+    end
+  end)
+
   it("writes the values of variables, in structures too", function()
     local out = {}
     local v = tf.Variable(2.5)

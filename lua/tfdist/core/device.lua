@@ -174,6 +174,23 @@ local function print_later(list, n, more)
   end)
 end
 
+local function check_print_options(more)
+  local stream = more.output_stream
+  if stream ~= nil and type(stream) ~= "string" and not text.is_callable(stream)
+    and io.type(stream) == nil and not (type(stream) == "table"
+    and text.is_callable(stream.write)) then
+    errors.raise("TypeError", "print: output_stream must be stdout, stderr, "
+      .. "file://path, a file or a function, got " .. text.describe(stream))
+  end
+  for _, name in ipairs { "sep", "end" } do
+    local x = more[name]
+    if x ~= nil and type(x) ~= "string" and type(x) ~= "number" then
+      errors.raise("TypeError", ("print: %s must be a string, got %s"):format(
+        name, text.describe(x)))
+    end
+  end
+end
+
 --- Print values and structures of tensors to stderr. A last table with only
 --- the options output_stream ("stdout", "stderr", "file://path", a file or a
 --- function), sep and end is not printed.
@@ -184,6 +201,7 @@ function M.print(...)
   local more = {}
   if n > 0 and is_print_options(list[n]) then
     more, n = list[n], n - 1
+    check_print_options(more)
   end
   if tracing.current() ~= nil then
     return print_later(list, n, more)
@@ -194,7 +212,7 @@ function M.print(...)
   local line = table.concat(list, more.sep or " ", 1, n)
     .. (more["end"] or "\n")
   local stream = more.output_stream or "stderr"
-  if type(stream) == "function" then
+  if text.is_callable(stream) then
     stream(line)
   elseif stream == "stderr" or stream == "stdout" then
     io[stream]:write(line)
