@@ -455,6 +455,25 @@ describe("a traced function in replicas", function()
         end)
         strategy:run(function() return f() end)
       end)
+    local function whole(fn)
+      return function()
+        return tf.function_(function(x)
+          return strategy:run(fn, { x })
+        end)(tf.ones { 2 })
+      end
+    end
+    local function sum(x) return replica():all_reduce("sum", x) end
+    refused("NotImplementedError", "all_reduce: not inside tf.cond, ",
+      whole(function(x)
+        return tf.cond(tf.greater(x[0], 0.5), function() return sum(x) end,
+          function() return x end)
+      end))
+    refused("NotImplementedError", "all_reduce: not inside tf.while_loop, ",
+      whole(function(x)
+        local _, y = tf.while_loop(function(i) return tf.less(i, 3) end,
+          function(i, y) return i + 1, sum(y) end, { tf.constant(0), x })
+        return y
+      end))
     strategy:run(function() end)
   end)
 end)

@@ -400,8 +400,17 @@ local function refuse_traced(point, replica, trace)
       .. "or a tf.function_: the traced function \"" .. trace.name .. "\"",
       "trace the function that strategy:run is given, or the run itself")
   end
+  local name, own = point:match "^[%w_]+" or point, replica.crew.trace
+  if own ~= nil and trace.root == (own.root or own) then
+    local loop = trace.loops
+    errors.raise("NotImplementedError", ("%s: not inside %s, which the call of "
+      .. "the traced function \"%s\" decides on"):format(name, loop
+      and "tf.while_loop" or "tf.cond", trace.name), loop
+      and "call it before or after the loop; a Lua `for` unrolls"
+      or "call it before or after, on what tf.cond or tf.where gives")
+  end
   errors.raise("NotImplementedError", ("%s: not inside the traced function "
-    .. "\"%s\""):format(point:match "^[%w_]+" or point, trace.name),
+    .. "\"%s\""):format(name, trace.name),
     "trace the function that strategy:run is given, or the run itself")
 end
 
