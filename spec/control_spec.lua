@@ -163,3 +163,16 @@ describe("tf.timestamp", function()
     assert.is_true(tf.timestamp():item() >= t:item())
   end)
 end)
+
+describe("a table that a traced function is given", function()
+  it("has no tensors as keys", function()
+    local f = tf.function_(function() return 1 end)
+    local key = tf.constant(1)
+    for _, x in ipairs { { [key] = 5 }, { a = { [key] = key } } } do
+      local e = caught(f, x)
+      assert.equal("TypeError", e.kind)
+      assert.is_truthy(e.message:find("as a key: " .. tostring(key), 1, true),
+        e.message)
+    end
+  end)
+end)

@@ -6,6 +6,7 @@
 --- phase, name scope, and settings as tf.keras.backend.set_floatx.
 --- Two keys are equal exactly when the calls may share a graph.
 local contexts = require "tfdist.distribute.contexts"
+local errors = require "tfdist.base.errors"
 local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local state = require "tfdist.core.state"
@@ -88,7 +89,14 @@ local function walk(x, parts, tensors, depth)
       walk(x[i], parts, tensors, depth + 1)
     end
     for i = 1, keys and #keys or 0 do
+      local before = tensors.n
       walk(keys[i], parts, tensors, depth + 1)
+      -- The trace has symbols in the places of tensors; keys stay what they are.
+      if tensors.n ~= before then
+        errors.raise("TypeError", "function_: a table of the arguments has a "
+          .. "tensor as a key: " .. tostring(keys[i]), "keys are strings or "
+          .. "numbers, as t:item()")
+      end
       walk(x[keys[i]], parts, tensors, depth + 1)
     end
     parts[#parts + 1] = "}"
