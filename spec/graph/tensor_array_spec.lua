@@ -320,3 +320,27 @@ describe("tf.TensorArray in loops of the graph", function()
     end, { { 1.5, 2, -0.5 } })
   end)
 end)
+
+describe("a tf.TensorArray of very many elements", function()
+  it("grows to no more elements than an array may have", function()
+    for _, run in ipairs { plain, tf.function_ } do
+      raises("OutOfRange", "TensorArray.write: index 1000000000000 is not below "
+        .. "2147483647", run(function()
+        return array(0, { dynamic_size = true }):write(1e12, tf.ones { 3 })
+          :size()
+      end))
+    end
+  end)
+
+  it("makes no list of elements that no memory holds", function()
+    for _, name in ipairs { "stack", "concat" } do
+      for _, run in ipairs { plain, tf.function_ } do
+        raises("ResourceExhausted", "TensorArray." .. name .. ": 1000000000 "
+          .. "elements of 12 bytes", run(function()
+          local ta = array(1e9):write(1, tf.ones { 3 })
+          return ta[name](ta)
+        end))
+      end
+    end
+  end)
+end)

@@ -54,6 +54,7 @@ function TensorArray:__tostring()
 end
 
 local MOST = 2 ^ 31 - 1 -- elements, counted by an int32
+local MOST_LISTED = 2 ^ 26 -- that a Lua list may have
 
 local function fail(kind, format, ...)
   errors.raise(kind, ("TensorArray." .. format):format(...))
@@ -166,15 +167,30 @@ local function item(self, what, i)
   return t
 end
 
--- All elements as one tensor.
-local function all_rows(self, what)
-  if field(self, "rows") ~= nil then
-    return self.rows
+-- All elements as a Lua list.
+local function elements(self, what)
+  if self.n > MOST_LISTED then
+    local shape, size = field(self, "shape") or {}, 1
+    for axis = 1, #shape do
+      size = size * math.max(shape[axis], 1)
+    end
+    fail("ResourceExhausted", "%s: %d elements of %d bytes, of which at most %d "
+      .. "are put together", what, self.n,
+      size * raw.dtype_size(raw.dtype_find(self.dtype)), MOST_LISTED)
   end
   local list = {}
   for i = 0, self.n - 1 do
     list[i + 1] = item(self, what, i)
   end
+  return list
+end
+
+-- All elements as one tensor.
+local function all_rows(self, what)
+  if field(self, "rows") ~= nil then
+    return self.rows
+  end
+  local list = elements(self, what)
   if #list > 0 then
     return tf.stack(list, 0)
   end
@@ -274,6 +290,12 @@ local function put(self, what, index, value)
   elseif known < 0 then
     refuse("OutOfRange", "%s: Writing to negative indices (index %d) is not "
       .. "allowed.", what, known)
+    self = changed(self)
+    self.shape = shape
+    return self
+  elseif known >= MOST and field(self, "grows") then
+    refuse("OutOfRange", "%s: index %d is not below %d, the most elements that "
+      .. "an array has", what, known, MOST)
     self = changed(self)
     self.shape = shape
     return self
@@ -426,10 +448,7 @@ local function concat(self)
     table.remove(dims, 1)
     return tf.reshape(self.rows, dims)
   end
-  local parts = {}
-  for i = 0, self.n - 1 do
-    parts[i + 1] = item(self, "concat", i)
-  end
+  local parts = elements(self, "concat")
   return #parts > 0 and tf.concat(parts, 0) or tf.zeros({ 0 }, self.dtype)
 end
 
