@@ -104,6 +104,31 @@ describe("tf.TensorArray", function()
     raises("TypeError", "must be the TensorArray itself", array(3).read, 3, 0)
   end)
 
+  it("refuses a known position of known rows alike, traced or not", function()
+    for _, run in ipairs { plain, tf.function_ } do
+      local function of(words, fn)
+        raises("OutOfRange", words, run(function(x)
+          return fn(array(3):unstack(x))
+        end), tf.constant { 1, 2, 3 })
+      end
+      of("TensorArray.read: Tried to read from index 3 but array size is: 3",
+        function(ta) return ta:read(3) end)
+      of("TensorArray.read: Reading from negative indices (index -1)",
+        function(ta) return ta:read(-1) end)
+      of("TensorArray.gather: Tried to read from index 5 but array size is: 3",
+        function(ta) return ta:gather { 0, 5 } end)
+      of("TensorArray.write: Tried to write to index 3 but array is not "
+        .. "resizeable and size is: 3", function(ta) return ta:write(3, 1.0) end)
+    end
+    local choose = tf.function_(function(x, i)
+      local ta = array(3):unstack(x)
+      return tf.cond(tf.less(i, 0), function()
+        return ta:write(4, 1.0):read(7) + ta:gather({ 8 })[0]
+      end, function() return ta:read(2) end)
+    end)
+    assert.are.equal(3, choose(tf.constant { 1, 2, 3 }, tf.constant(0)):item())
+  end)
+
   -- TensorFlow's list of a graph says so; its array of eager code OutOfRange.
   it("is an InvalidArgument where the call decides on a bad position", function()
     local function ta()

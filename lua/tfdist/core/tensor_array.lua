@@ -209,6 +209,17 @@ local function count_of(self)
     or tf.constant(raw.tensor_dim(self.rows, 0), "int32")
 end
 
+-- How many there are, -1 where only a call knows.
+local function size_of(self)
+  return field(self, "rows") == nil and self.n or raw.tensor_dims(self.rows)[1]
+end
+
+-- Is there this position, as far as is known?
+local function is_within(self, index)
+  local size = size_of(self)
+  return index >= 0 and (size < 0 or index < size)
+end
+
 -- The same elements, as rows.
 local function as_rows(self, what)
   local out = changed(self)
@@ -266,17 +277,10 @@ local function write_row(self, what, index, t)
   return out
 end
 
-local function write_item(self, what, index, t, shape)
+local function write_item(self, index, t, shape)
   local out = changed(self)
   out.shape = shape
-  if index >= out.n then
-    if not field(self, "grows") then
-      refuse("OutOfRange", "%s: Tried to write to index %d but array is not "
-        .. "resizeable and size is: %d", what, index, out.n)
-      return out
-    end
-    out.n = index + 1
-  end
+  out.n = math.max(out.n, index + 1)
   out.items[index + 1] = t
   return out
 end
@@ -293,6 +297,12 @@ local function put(self, what, index, value)
     self = changed(self)
     self.shape = shape
     return self
+  elseif not field(self, "grows") and not is_within(self, known) then
+    refuse("OutOfRange", "%s: Tried to write to index %d but array is not "
+      .. "resizeable and size is: %d", what, known, size_of(self))
+    self = changed(self)
+    self.shape = shape
+    return self
   elseif known >= MOST and field(self, "grows") then
     refuse("OutOfRange", "%s: index %d is not below %d, the most elements that "
       .. "an array has", what, known, MOST)
@@ -302,7 +312,7 @@ local function put(self, what, index, value)
   elseif field(self, "rows") ~= nil then
     return write_row(self, what, tf.constant(known, "int32"), t)
   end
-  return write_item(self, what, known, t, shape)
+  return write_item(self, known, t, shape)
 end
 
 local function write(self, index, value)
@@ -313,6 +323,9 @@ end
 
 -- An element there is, or one like those.
 local function some_item(self, what)
+  if field(self, "rows") ~= nil then
+    return tf.reduce_sum(self.rows, 0)
+  end
   local _, t = next(field(self, "items"))
   return t or tf.zeros(known_shape(self, what), self.dtype)
 end
@@ -323,15 +336,12 @@ local function refuse_index(self, what, index)
       .. "allowed.", what, index)
   else
     refuse("OutOfRange", "%s: Tried to read from index %d but array size is: %d ",
-      what, index, self.n)
+      what, index, size_of(self))
   end
   return some_item(self, what)
 end
 
 local function read_item(self, index)
-  if index < 0 or index >= self.n then
-    return refuse_index(self, "read", index)
-  end
   local t = self.items[index + 1]
   if t == nil and self.cleared[index] then
     fail("InvalidArgument", "read: Could not read index %d twice because it "
@@ -348,7 +358,9 @@ end
 
 local function read(self, index)
   local known, symbol = position("read", index)
-  if known ~= nil and field(self, "rows") == nil then
+  if known ~= nil and not is_within(self, known) then
+    return refuse_index(self, "read", known)
+  elseif known ~= nil and field(self, "rows") == nil then
     return read_item(self, known)
   end
   local rows = all_rows(self, "read")
@@ -428,6 +440,16 @@ end
 
 local function gather(self, indices)
   local list = known_list("gather", "indices", indices)
+  for k = 1, list and field(self, "rows") ~= nil and #list or 0 do
+    if not is_within(self, list[k]) then
+      local t = refuse_index(self, "gather", list[k])
+      local parts = {}
+      for i = 1, #list do
+        parts[i] = t
+      end
+      return tf.stack(parts, 0)
+    end
+  end
   if list == nil or field(self, "rows") ~= nil then
     local rows = all_rows(self, "gather")
     return on_rows("gather", rows, tf.gather, rows, list
