@@ -298,7 +298,7 @@ describe("a traced call that finds no memory", function()
           nil, 120)
       end
       if run(CALL, 4000000).code ~= 0 then
-        return -- built with a sanitizer, which needs all there is
+        return pending "hosts with a sanitizer need all memory there is"
       end
       -- Room for either, not for both: 286 and 114 MiB.
       local limit = 2 * STEP
