@@ -98,6 +98,72 @@ describe("the short key of a call", function()
   end)
 end)
 
+describe("a call whose key is known", function()
+  local x = tf.constant { 1, 2 }
+
+  it("gives as many results as the first one", function()
+    local v = tf.Variable(0.0)
+    local fns = {
+      function() v:assign_add(1) end,
+      function(a) return a * 2 end,
+      function(a) return a * 2, a * 3 end,
+      function(a) return a end,
+      function(a) return { a * 2 } end,
+      function(a) return nil, a * 2 end,
+      function() return nil end,
+    }
+    for i, fn in ipairs(fns) do
+      local f = tf.function_(fn)
+      for _ = 1, 4 do
+        assert.are.equal(select("#", fn(x)), select("#", f(x)), "function " .. i)
+      end
+      assert.are.equal(1, f:experimental_get_tracing_count())
+    end
+    assert.are.equal(8, v:item())
+  end)
+
+  it("runs what is kept for it, and says the key where nothing is", function()
+    local f = tf.function_(function(a) return a * 2 end)
+    local entry = f:get_concrete_function(x)
+    local fast = { [raw.graph_key(x)] = entry }
+    local found, y, more = raw.graph_quick(fast, x)
+    assert.is_true(rawequal(entry, found))
+    assert.are.same({ 2, 4 }, values(y))
+    assert.is_nil(more)
+    local function miss(...)
+      local no, key, taped = raw.graph_quick(fast, ...)
+      local same_key, same_taped = raw.graph_key(...)
+      assert.is_false(no)
+      assert.are.equal(same_key, key)
+      assert.are.equal(same_taped, taped)
+    end
+    miss(tf.constant { 1, 2, 3 })
+    miss(x, x)
+    miss({})
+    miss()
+    tf.GradientTape(function() miss(x) end)
+    tf.device("/cpu:0", function() miss(x) end)
+    fast[raw.graph_key(x)] = {}
+    miss(x)
+    fast[raw.graph_key(x)] = 1
+    miss(x)
+    assert.has_error(function() raw.graph_quick(1, x) end)
+    assert.has_error(function()
+      raw.graph_quick({ [raw.graph_key(x)] = { 1 } }, x)
+    end)
+  end)
+
+  it("is interrupted like others", function()
+    local f = tf.function_(function(a) return a * 2 end)
+    for _ = 1, 2 do f(x) end
+    raw.interrupt(true)
+    local ok, e = pcall(f, x)
+    assert.is_false(ok)
+    assert.are.equal("Cancelled", e.kind)
+    assert.are.same({ 2, 4 }, values(f(x)))
+  end)
+end)
+
 describe("a number as an argument", function()
   it("that is NaN is one value", function()
     local f = tf.function_(function(x, n) return x * n end)

@@ -144,10 +144,9 @@ static bool put_argument(key *k, lua_State *L, int i) {
   }
 }
 
-/* graph_key(...) -> text that equal signatures share, and whether a tape is
-** around; nil when an argument is not plain, or a device, a replica or a trace
-** is around. */
-static int core_graph_key(lua_State *L) {
+/* The key of the arguments from index `first` on, or nil, and whether a tape is
+** around. */
+static bool push_key(lua_State *L, int first) {
   const tfd_context *c = tfd__context();
   int n = lua_gettop(L);
   key k;
@@ -156,7 +155,7 @@ static int core_graph_key(lua_State *L) {
   k.n = 0;
   k.full = c->device_depth > 0 || c->recorder != NULL || c->replica >= 0;
   put_tag(&k, '\1'); /* longer keys begin otherwise */
-  for (i = 1; i <= n && !k.full; i++) {
+  for (i = first; i <= n && !k.full; i++) {
     if (!put_argument(&k, L, i)) k.full = true;
   }
   if (k.full) {
@@ -165,6 +164,14 @@ static int core_graph_key(lua_State *L) {
     lua_pushlstring(L, k.bytes, k.n);
   }
   lua_pushboolean(L, c->tapes != NULL);
+  return !k.full && c->tapes == NULL;
+}
+
+/* graph_key(...) -> text that equal signatures share, and whether a tape is
+** around; nil when an argument is not plain, or a device, a replica or a trace
+** is around. */
+static int core_graph_key(lua_State *L) {
+  push_key(L, 1);
   return 2;
 }
 
@@ -206,9 +213,9 @@ static int run(graph_call *c) {
   return finish(c);
 }
 
-/* The graph at index 1, if the functions here can hold its results. */
-static tfd_graph *few_results(lua_State *L, const char *function) {
-  const tfd__lua_arg arg = {function, "graph", 1, false};
+/* The graph at this index, if the functions here can hold its results. */
+static tfd_graph *few_results(lua_State *L, int index, const char *function) {
+  const tfd__lua_arg arg = {function, "graph", index, false};
   tfd_graph *graph = tfd__lua_handle(L, TFD_HANDLE_GRAPH, &arg);
 
   if (tfd_graph_result_count(graph) > FAST_RESULTS) {
@@ -226,39 +233,86 @@ static void add_inputs(graph_call *c, tfd_object *const *list, int n) {
   }
 }
 
-/* graph_call(graph, words, numbers, ...) -> results. The tensors among
-** what follows, and those of distributed values, are the inputs. For graphs
-** without steps of the host and of few inputs and results. */
-static int core_graph_call(lua_State *L) {
-  const tfd__lua_arg words = {"graph_call", "words", 2, false};
-  const tfd__lua_arg numbers = {"graph_call", "numbers", 3, false};
-  int top = lua_gettop(L);
-  graph_call c;
+/* The tensors among the arguments from `first` to `last`, and those of
+** distributed values, are the inputs. */
+static void take_inputs(lua_State *L, graph_call *c, int first, int last) {
   int i;
 
-  TFD_LUA_ENTER(L);
-  c.graph = few_results(L, "graph_call");
-  c.in_n = 0;
-  for (i = 4; i <= top; i++) {
+  c->in_n = 0;
+  for (i = first; i <= last; i++) {
     const tfd__slot *s = tfd__lua_to_slot(L, i);
 
     if (s == NULL || s->object == NULL) continue;
     if (s->object->type->kind == TFD_HANDLE_VALUE) {
       const tfd_value *v = (const tfd_value *)s->object;
 
-      add_inputs(&c, v->components, v->n);
+      add_inputs(c, v->components, v->n);
     } else {
-      add_inputs(&c, &s->object, 1);
+      add_inputs(c, &s->object, 1);
     }
   }
+}
+
+/* Run it and push the results. */
+static int push_results(lua_State *L, graph_call *c) {
+  int i;
+
+  TFD_LUA_ENTER(L);
+  tfd__lua_note_position(L);
+  TFD_LUA_TRY_TWICE(L, run(c));
+  for (i = 0; i < c->out_n; i++) tfd__lua_made_bytes(L, c->out[i]);
+  tfd__lua_push_many(L, c->out, c->out_n);
+  tfd__lua_pressure(L);
+  return c->out_n;
+}
+
+/* graph_call(graph, words, numbers, ...) -> results. What follows has the
+** inputs. For graphs without steps of the host and of few inputs and
+** results. */
+static int core_graph_call(lua_State *L) {
+  const tfd__lua_arg words = {"graph_call", "words", 2, false};
+  const tfd__lua_arg numbers = {"graph_call", "numbers", 3, false};
+  graph_call c;
+
+  c.graph = few_results(L, 1, "graph_call");
+  take_inputs(L, &c, 4, lua_gettop(L));
   tfd__lua_int_list(L, &words, &c.words);
   tfd__lua_real_list(L, &numbers, &c.numbers);
-  tfd__lua_note_position(L);
-  TFD_LUA_TRY_TWICE(L, run(&c));
-  for (i = 0; i < c.out_n; i++) tfd__lua_made_bytes(L, c.out[i]);
-  tfd__lua_push_many(L, c.out, c.out_n);
-  tfd__lua_pressure(L);
-  return c.out_n;
+  return push_results(L, &c);
+}
+
+/* Push fast[key], for the key on top but one, and the graph in its field 1. */
+static bool find_graph(lua_State *L, int fast) {
+  lua_pushvalue(L, -2);
+  lua_rawget(L, fast);
+  if (!lua_istable(L, -1)) return false;
+  lua_rawgeti(L, -1, 1);
+  return !lua_isnil(L, -1);
+}
+
+/* graph_quick(fast, ...) -> fast[key of ...] and the results of the graph that
+** is its field 1 and takes neither words nor numbers; false and what graph_key
+** gives where there is none or a tape is around. One call for both: most of a
+** small graph's time is the way there. */
+static int core_graph_quick(lua_State *L) {
+  int top = lua_gettop(L);
+  graph_call c;
+
+  luaL_checktype(L, 1, LUA_TTABLE);
+  if (!push_key(L, 2) || !find_graph(L, 1)) {
+    lua_settop(L, top + 2);
+    lua_pushboolean(L, false);
+    lua_insert(L, -3);
+    return 3;
+  }
+  c.graph = few_results(L, top + 4, "graph_quick");
+  take_inputs(L, &c, 2, top);
+  c.words.n = 0;
+  c.words.p = NULL;
+  c.numbers.n = 0;
+  c.numbers.p = NULL;
+  lua_settop(L, top + 3); /* the entry */
+  return push_results(L, &c) + 1;
 }
 
 /* The results at c, behind the others in the list at index 6. */
@@ -300,7 +354,7 @@ static int run_one(const graph_calls *all, int i, graph_call *one) {
 static int run_listed(lua_State *L, const char *function, graph_call *one) {
   const tfd__lua_arg words = {function, "words", 2, false};
   const tfd__lua_arg inputs = {function, "inputs", 3, false};
-  graph_calls all = {.graph = few_results(L, function), .n = 1};
+  graph_calls all = {.graph = few_results(L, 1, function), .n = 1};
 
   tfd__lua_int_list(L, &words, &all.words);
   tfd__lua_handle_list(L, TFD_HANDLE_TENSOR, &inputs, &all.in);
@@ -354,7 +408,7 @@ static int core_graph_calls(lua_State *L) {
   graph_call one;
   int i;
 
-  all.graph = few_results(L, "graph_calls");
+  all.graph = few_results(L, 1, "graph_calls");
   all.n = (int)luaL_checkinteger(L, 2);
   luaL_argcheck(L, all.n > 0, 2, "a number of calls");
   luaL_checktype(L, 6, LUA_TTABLE);
@@ -564,6 +618,7 @@ const luaL_Reg tfd__lua_graph_functions[] = {
     {"graph_into_walk", core_graph_into_walk},
     {"graph_key", core_graph_key},
     {"graph_list", core_graph_list},
+    {"graph_quick", core_graph_quick},
     {"same_fields", core_same_fields},
     {"same_values", core_same_values},
     {"tape_followed", core_tape_followed},

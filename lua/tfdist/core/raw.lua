@@ -100,6 +100,9 @@
 ---       gradients are wanted, "2" for those that have one so far
 ---   graph_call(graph, words, numbers, ...) -> results, for graphs without
 ---       steps of the host
+---   graph_quick(fast, ...) -> fast[graph_key(...)], a table, and the results
+---       of the graph in its field 1, which takes neither words nor numbers; or
+---       false and what graph_key gives
 ---   graph_list(graph, words, inputs) -> the same as a list with n
 ---   graph_into_walk(graph, words, inputs, walk): its results are what the step
 ---       that waits gives

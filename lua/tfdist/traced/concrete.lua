@@ -337,6 +337,10 @@ function M.trace(name, fn, arguments, ...)
   c.uncertain, c.has_parts = trace.uncertain, trace.has_parts == true
   c.has_custom_gradient = trace.has_custom_gradient == true
   c.plain, c.arranged = is_plain(c)
+  if c.plain and not c.arranged and c.outputs_n < 2 and #c.draws == 0
+    and #c.numbers == 0 then
+    c[1] = c.handle
+  end
   c.folded = folded_of(c.handle)
   -- Symbolic tensors hold the graph: none is kept.
   c.symbols, c.outputs, c.trace = nil, nil, nil

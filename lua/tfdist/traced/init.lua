@@ -25,7 +25,7 @@ local tracing = require "tfdist.core.tracing"
 local M = {}
 
 local select, type = select, type
-local graph_key = raw.graph_key
+local graph_key, graph_quick = raw.graph_key, raw.graph_quick
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 
 local ENTRIES = 64 -- of one function
@@ -57,22 +57,20 @@ end
 
 -- Retracing --------------------------------------------------------------------
 
--- Count a call; too many traces among the latest are said once.
-local function count_call(self, parts, traced)
-  local calls = self.calls
-  calls.n = calls.n % WINDOW + 1
-  calls[calls.n] = traced
-  local before = self.last_parts
-  if traced then
-    self.traces = self.traces + 1
-    self.last_parts = parts
-  end
-  if not traced or self.warned or before == nil then
+-- A trace at this tick of the clock; too many among the latest calls are said
+-- once.
+local function count_trace(self, parts)
+  local latest, before = self.latest, self.last_parts
+  self.traces = self.traces + 1
+  self.last_parts = parts
+  latest.n = latest.n % WINDOW + 1
+  latest[latest.n] = self.clock
+  if self.warned or before == nil then
     return
   end
   local traces = 0
-  for i = 1, WINDOW do
-    traces = traces + (calls[i] and 1 or 0)
+  for i = 1, #latest do
+    traces = traces + (latest[i] > self.clock - WINDOW and 1 or 0)
   end
   if traces > MANY then
     self.warned = true
@@ -89,11 +87,16 @@ local function forget_short(self)
   self.fast, self.fast_n = {}, 0
 end
 
--- The entry becomes the latest; the one not used for longest goes.
+-- The clock counts calls.
+local function use(self, entry)
+  local clock = self.clock + 1
+  self.clock, entry.used = clock, clock
+end
+
+-- A new entry; the one not used for longest goes.
 local function keep(self, key, entry)
   local before = self.entries[key]
-  self.clock = self.clock + 1
-  entry.used, entry.key = self.clock, key
+  entry.key = key
   self.entries[key] = entry
   if before ~= nil then
     return forget_short(self)
@@ -126,7 +129,9 @@ local function trace(self, arguments, tensors, dims, may_fall_back)
   local may_create = self.traces == 0 and not self.created
   local c = concrete.trace(self.name, self.python_function, arguments, tensors,
     dims, may_create, may_fall_back)
-  self.meets = c.meets or self.meets
+  if c.meets then
+    self.meets, self.quick = c.meets, false
+  end
   if c.created > 0 then
     -- Variables are there from now on: what counts is a trace that makes none.
     self.created = true
@@ -215,9 +220,7 @@ local function entry_of(self, may_be_plain, ...)
   local key, tensors, parts = signature.of(...)
   local given, entry = key, self.entries[key]
   if entry ~= nil then
-    self.clock = self.clock + 1
-    entry.used = self.clock
-    count_call(self, parts, false)
+    use(self, entry)
     return entry, tensors
   end
   if may_be_plain and self.op_by_op and self.op_by_op[key] then
@@ -250,10 +253,11 @@ local function entry_of(self, may_be_plain, ...)
       return taping.run(entry, inputs)
     end
     entry.known = dims
-    count_call(self, parts, true)
+    use(self, entry)
+    count_trace(self, parts)
     keep(self, key, entry)
   else
-    count_call(self, parts, false)
+    use(self, entry)
   end
   return entry, tensors
 end
@@ -263,15 +267,6 @@ end
 -- The arguments as the signature has them.
 local function conform(self, arguments)
   return input_signature.conform(self.name, self.specs, arguments)
-end
-
-local function run_fast(self, entry, ...)
-  self.clock = self.clock + 1
-  entry.used = self.clock
-  local calls = self.calls
-  calls.n = calls.n % WINDOW + 1
-  calls[calls.n] = false
-  return concrete.run_plain(entry, ...)
 end
 
 local function go_on_plain(self, e, key, ...)
@@ -298,18 +293,15 @@ local function note_around(self, scope, settings)
   end
 end
 
-local function call(self, own, ...)
-  note_around(self, own.name_scope, state.settings)
-  local key, taped
-  if own.mode == nil and own.layer_call == nil then
-    key, taped = graph_key(...)
-  end
+-- `key`: that of a call whose entry may be found by it.
+local function call_keyed(self, key, taped, ...)
   local known = key ~= nil and self.fast[key]
   if known then
     if taped then
       return taping.run(known, concrete.tensors_of(...), self.plain, ...)
     end
-    return run_fast(self, known, ...)
+    use(self, known)
+    return concrete.run_plain(known, ...)
   end
   local entry, tensors, new_plain = entry_of(self, true, ...)
   if new_plain ~= nil then
@@ -325,6 +317,15 @@ local function call(self, own, ...)
       tensors, self.plain, ...)
   end
   return taping.run(entry, tensors, self.plain, ...)
+end
+
+local function call(self, own, ...)
+  note_around(self, own.name_scope, state.settings)
+  if own.mode == nil and own.layer_call == nil then
+    local key, taped = graph_key(...)
+    return call_keyed(self, key, taped, ...)
+  end
+  return call_keyed(self, nil, nil, ...)
 end
 
 -- Workers that meet in it hear of one where it fails before that.
@@ -347,12 +348,21 @@ function Function:__call(...)
     return self.python_function(...)
   elseif own.trace ~= nil then
     return concrete.values_of(tracing.call(self.name, self.within, ...))
+  elseif self.quick and own.mode == nil and own.layer_call == nil then
+    note_around(self, own.name_scope, state.settings)
+    local entry, a, b = graph_quick(self.fast, ...)
+    if not entry then
+      return call_keyed(self, a, b, ...)
+    end
+    use(self, entry)
+    if entry.outputs_n == 1 then
+      return a
+    end
+    return -- more have no quick way
   elseif self.specs then
     return call_conformed(self, own, ...)
-  elseif self.meets then
-    return call_counted(self, own, ...)
   end
-  return call(self, own, ...)
+  return call_counted(self, own, ...)
 end
 
 --- strategy:run of the function: the run is what is traced, all replicas and
@@ -454,7 +464,7 @@ make = function(fn, given_specs, reduce_retracing)
   assert(tf.constant)
   local self = setmetatable({
     python_function = fn, name = name_of(fn), entries = {}, entries_n = 0,
-    clock = 0, fast = {}, fast_n = 0, calls = { n = 0 }, traces = 0,
+    clock = 0, fast = {}, fast_n = 0, quick = true, latest = { n = 0 }, traces = 0,
     reduce_retracing = reduce_retracing == true, created = false,
     warned = false, by_size = false, specs = false, op_by_op = false,
     scope = "", settings = "",
@@ -462,6 +472,7 @@ make = function(fn, given_specs, reduce_retracing)
   }, Function)
   if given_specs ~= nil then
     self.specs, self.open_dims = input_signature.read(given_specs)
+    self.quick = false
   end
   -- What it is where it has to run as plain code.
   function self.plain(...)
