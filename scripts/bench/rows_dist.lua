@@ -433,6 +433,8 @@ local function worker_lines(bench, network, rounds, torch_worker)
   line(bench, "  TCP / shared memory", rounds, "tcp", "shm")
   line(bench, "  efficiency, 1 device -> 2 workers", rounds, "shm", "one",
     { faster = true, goal = least(network.scaling) })
+  line(bench, "  the floor's own efficiency", rounds, "floor two", "floor one",
+    { faster = true })
   for _, way in ipairs(WORKER_WAYS) do
     best_line(bench, ("  x faster than %s, 2 workers"):format(way[1]), rounds,
       "shm", way[2], { faster = true,
@@ -441,7 +443,7 @@ local function worker_lines(bench, network, rounds, torch_worker)
 end
 
 local function worker_steps(bench)
-  local mine, peer = ours(bench, 2), torch(bench)
+  local mine, peer, hand = ours(bench, 2), torch(bench), floor(bench)
   local shm, tcp = our_workers(bench, "shm"), our_workers(bench, "tcp")
   local tf_own, tf_all = tf_workers(bench), tf_workers(bench, true)
   for _, network in ipairs(NETWORKS) do
@@ -450,12 +452,14 @@ local function worker_steps(bench)
       { "shm", shm, "worker " .. name }, { "tcp", tcp, "worker " .. name },
       { "devices", mine, "step " .. name .. " 2" },
       { "one", mine, "step " .. name .. " 1" },
+      { "floor two", hand, "step " .. name .. " 2" },
+      { "floor one", hand, "step " .. name .. " 1" },
       { "ddp", peer, "ddp " .. name },
       { "tf", tf_own, "step " .. name }, { "tf all", tf_all, "step " .. name },
     }, bench.short and 3 or network.rounds or 5)
     worker_lines(bench, network, rounds, peer)
   end
-  worker.stop(mine, peer, shm, tcp, tf_own, tf_all)
+  worker.stop(mine, peer, hand, shm, tcp, tf_own, tf_all)
 end
 
 --- 7 Sums while the backward pass goes on -----------------------------------------
