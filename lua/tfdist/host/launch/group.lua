@@ -13,10 +13,14 @@ M.PEER_FAILED, M.CHIEF_LOST = errors.EXIT_PEER_FAILED, errors.EXIT_CHIEF_LOST
 M.SAVED = 42
 M.TIMED_OUT = 124 -- as timeout(1)
 
-local GRACE = 5 -- seconds from SIGTERM to SIGKILL
--- Ends that others cause or share: the rest gets time to end by itself, and to
--- say why, before it is stopped.
-local PATIENCE = { [M.PEER_FAILED] = 5, [M.CHIEF_LOST] = 5, [M.SAVED] = 30 }
+local GRACE = 5 -- seconds to SIGKILL
+-- Seconds from a failure to SIGTERM and to SIGKILL for the rest. Ends that
+-- others cause or share leave it time to end by itself, and to say why: of a
+-- dead peer all hear within 2 s. Who is stopped hears nothing.
+local AT_ONCE = { term = 0, kill = GRACE }
+local BY_OTHERS = { term = 3, kill = GRACE }
+local PATIENCE = { [M.PEER_FAILED] = BY_OTHERS, [M.CHIEF_LOST] = BY_OTHERS,
+  [M.SAVED] = { term = 30, kill = 30 + GRACE } }
 local BY_PEER = { [M.PEER_FAILED] = true, [M.CHIEF_LOST] = true }
 -- Descriptors that a process outside of the group holds are left alone then.
 local LAST_WORDS = 1
@@ -42,12 +46,16 @@ function Group:signal(number)
   end)
 end
 
+local function sooner(a, b)
+  return a == nil and b or math.min(a, b)
+end
+
 --- Stop what still runs; `served`: it has done what it was there for.
 function Group:stop(served)
   if self.stopped_at == nil then
     self.stopped_at = raw.wall_time()
     self.served = served
-    self.kill_at = raw.monotonic() + GRACE
+    self.kill_at = sooner(self.kill_at, raw.monotonic() + GRACE)
     self:signal(M.SIGNALS.TERM)
   end
 end
@@ -56,10 +64,6 @@ function Group:kill()
   self.stopped_at = self.stopped_at or raw.wall_time()
   self.kill_at = nil
   self:signal(M.SIGNALS.KILL)
-end
-
-local function sooner(a, b)
-  return a == nil and b or math.min(a, b)
 end
 
 -- Those that serve others until these are done: parameter servers, and workers
@@ -89,8 +93,9 @@ function Group:on_exit(task, code, signal)
   if code == 0 then
     self:check_servers()
   elseif self.asked == nil then
-    self.stop_at = sooner(self.stop_at, raw.monotonic()
-      + (PATIENCE[code] or 0))
+    local now, patience = raw.monotonic(), PATIENCE[code] or AT_ONCE
+    self.stop_at = sooner(self.stop_at, now + patience.term)
+    self.kill_at = sooner(self.kill_at, now + patience.kill)
   end
 end
 
