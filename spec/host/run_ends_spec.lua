@@ -24,13 +24,62 @@ for _, host in ipairs(process.hosts) do
       os.execute("rm -r " .. quote(folder))
     end)
 
-    -- What follows the launcher's line, as shell, stands in `more`.
-    local function run(options, code, more)
+    -- The launcher's line stands where %s is in `shell`.
+    local function run(options, code, shell)
       files.write(folder .. "/task.lua", ("local FOLDER = %q\n"):format(folder)
         .. HEAD .. code)
-      return process.run(("XDG_STATE_HOME=%s %s run %s %s/task.lua %s"):format(
-        folder, host.path, options, folder, more or ""), nil, DEADLINE)
+      return process.run((shell or "%s"):format(("XDG_STATE_HOME=%s %s run %s "
+        .. "%s/task.lua"):format(folder, host.path, options, folder)), nil,
+        DEADLINE)
     end
+
+    it("takes what a task wrote, and waits for none who has its pipe", function()
+      local r = run("-n 1", [[
+        os.execute(("setsid sh -c 'echo early; >%s/there; while [ -e /proc/%s ]"
+          .. "; do :; done; sleep 0.3; echo late; exec sleep 300' &"):format(
+          FOLDER, pid()))
+        take "there"
+        io.write "last"]])
+      assert.equal(0, r.code, r.err)
+      assert.equal("[worker 0] early\n[worker 0] last\n", r.out)
+    end)
+
+    it("keeps all that tasks wrote while nobody reads it", function()
+      -- Worker 1 fills the launcher, which reads no further then: 256 lines
+      -- are 1 MiB, with their names a little more, and the pipe is full.
+      run("-n 2 --log-dir=" .. folder .. "/logs", [[
+        if r.task_id == 1 then
+          put("pid", pid())
+          while true do io.write(("x"):rep(4095), "\n") end
+        end
+        local size
+        repeat
+          local f = io.open(FOLDER .. "/logs/worker-1.log")
+          size = f and f:seek "end" or 0
+          if f then f:close() end
+        until size >= 2 ^ 20
+        io.write(("y"):rep(10000))
+        io.flush()
+        os.execute("kill -KILL " .. take "pid")]],
+        "{ dd if=/dev/zero of=/dev/stdout oflag=nonblock bs=1 2>/dev/null; %s; "
+          .. ">" .. folder .. "/over; } | until [ -e " .. folder
+          .. "/over ]; do sleep 0.1; done")
+      assert.equal(("y"):rep(10000), files.read(folder .. "/logs/worker-0.log"))
+    end)
+
+    it("leaves a task's daemons to no later start", function()
+      local r = run("-n 1 --max-restarts=1", [[
+        if os.getenv "TFDIST_RESTART" == "0" then
+          os.execute("setsid sh -c 'echo $$ >" .. FOLDER .. "/new; mv " .. FOLDER
+            .. "/new " .. FOLDER .. "/daemon; exec sleep 300' >/dev/null 2>&1 &")
+          take "daemon"
+          os.exit(9)
+        end
+        local f = io.open("/proc/" .. take("daemon"):match "%d+" .. "/stat")
+        print(f and f:read "*a" or "gone")]])
+      assert.equal(0, r.code, r.err)
+      assert.equal("[worker 0] gone\n", r.out)
+    end)
 
     it("kills who is stopped 5 s after another one lost it", function()
       local r = run("-n 3", [[
@@ -55,7 +104,7 @@ for _, host in ipairs(process.hosts) do
           f:close()
           os.execute("cut -d ' ' -f 1 /proc/uptime >" .. FOLDER .. "/lost")
           os.exit(75)
-        end]], "; code=$?; cut -d ' ' -f 1 /proc/uptime >" .. folder
+        end]], "%s; code=$?; cut -d ' ' -f 1 /proc/uptime >" .. folder
           .. "/over; exit $code")
       assert.equal(75, r.code, r.err)
       assert.matches("worker 0 failed first %(exit 75, [^\n]*; worker 1 and "

@@ -175,12 +175,14 @@ static int launch_send(lua_State *L) {
   return 0;
 }
 
-/* forget(): the next task is the first again. All have ended. */
+/* forget(): the next task is the first again, and nothing is left of those that
+** were, which have ended. */
 static int launch_forget(lua_State *L) {
   int i = 0;
   int s = 0;
 
   (void)L;
+  tfd__reap_left();
   for (i = 0; i < all.n; i++) {
     for (s = 0; s < 2; s++) {
       if (all.tasks[i].out[s] >= 0) (void)close(all.tasks[i].out[s]);
@@ -325,14 +327,19 @@ static int exit_event(lua_State *L) {
 static int output_event(lua_State *L, int i, int s) {
   static char part[PART_BYTES];
   tfd__task *t = &all.tasks[i];
-  ssize_t n = read(t->out[s], part, sizeof part);
+  bool runs = t->pid > 0;
+  size_t most = sizeof part;
+  ssize_t n = 0;
 
+  if (!runs && (size_t)t->left[s] < most) most = (size_t)t->left[s];
+  n = read(t->out[s], part, most);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
-  if (n <= 0) {
+  if (n > 0 && !runs) t->left[s] -= (int)n;
+  if (n <= 0 || (!runs && t->left[s] == 0)) {
     (void)close(t->out[s]);
     t->out[s] = -1;
-    return 0;
   }
+  if (n <= 0) return 0;
   all.next = i + 1;
   lua_pushliteral(L, "output");
   lua_pushinteger(L, i + 1);
@@ -377,7 +384,9 @@ static int broken_event(lua_State *L) {
   return 0;
 }
 
-/* Wait for anything; the descriptors of tasks stand at 3 + 2 * i + s. */
+/* Wait for anything; the descriptors of tasks stand at 3 + 2 * i + s. What is
+** left of those that have ended is no more than a pipe holds, and read whatever
+** waits for the screen. */
 static void wait_for_any(struct pollfd *p, int milliseconds) {
   bool full = is_full();
   int fd = 0;
@@ -393,8 +402,10 @@ static void wait_for_any(struct pollfd *p, int milliseconds) {
   }
   for (i = 0; i < all.n; i++) {
     for (s = 0; s < 2; s++) {
-      p[3 + 2 * i + s] = (struct pollfd){.fd = full ? -1 : all.tasks[i].out[s],
-                                         .events = POLLIN};
+      const tfd__task *t = &all.tasks[i];
+
+      p[3 + 2 * i + s] = (struct pollfd){
+          .fd = full && t->pid > 0 ? -1 : t->out[s], .events = POLLIN};
     }
   }
   (void)poll(p, (nfds_t)(3 + 2 * all.n), milliseconds);

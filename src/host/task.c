@@ -8,12 +8,14 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 static int to_guard = -1;
+static pid_t the_guard = 0;
 
 static void tell_guard(pid_t said) {
   if (to_guard >= 0) (void)!write(to_guard, &said, sizeof said);
@@ -117,6 +119,16 @@ void tfd__task_signal(const tfd__task *t, int number) {
   if (t->pid > 0) (void)kill(-t->pid, number);
 }
 
+static void measure_rest(tfd__task *t) {
+  int s = 0;
+
+  for (s = 0; s < 2; s++) {
+    if (t->out[s] < 0) continue;
+    if (ioctl(t->out[s], FIONREAD, &t->left[s]) != 0) t->left[s] = 0;
+    if (t->left[s] == 0) close_one(&t->out[s]);
+  }
+}
+
 bool tfd__task_reap(tfd__task *t, int *status_p) {
   siginfo_t info = {0};
 
@@ -130,6 +142,7 @@ bool tfd__task_reap(tfd__task *t, int *status_p) {
   if (waitpid(t->pid, status_p, 0) != t->pid) return false;
   t->pid = 0;
   close_one(&t->in);
+  measure_rest(t);
   return true;
 }
 
@@ -190,27 +203,41 @@ int tfd__guard_start(void) {
     return errno;
   }
   to_guard = ends[1];
+  the_guard = pid;
   return 0;
 }
 
-/* What left its group and lost its parent is this process's child now. */
-void tfd__reap_all(void) {
+/* What left its group and lost its parent is this process's child now, and what
+** a killed one leaves in the next round. */
+static void reap(pid_t kept) {
   enum { ROUNDS = 100, ROUND_MS = 10 };
   char path[64];
   int round = 0;
 
-  close_one(&to_guard);
   (void)snprintf(path, sizeof path, "/proc/self/task/%d/children", getpid());
   for (round = 0; round < ROUNDS; round++) {
     FILE *list = fopen(path, "re");
+    bool clean = list != NULL;
     int pid = 0;
 
     while (list != NULL && fscanf(list, "%d", &pid) == 1) {
+      if (pid == kept) continue;
       (void)kill(pid, SIGKILL);
+      clean = false;
     }
     if (list != NULL) (void)fclose(list);
+    if (clean) return;
     while ((pid = waitpid(-1, NULL, WNOHANG)) > 0) continue;
     if (pid < 0) return; /* there are none */
     (void)poll(NULL, 0, ROUND_MS);
   }
+}
+
+void tfd__reap_left(void) {
+  reap(the_guard);
+}
+
+void tfd__reap_all(void) {
+  close_one(&to_guard);
+  reap(0);
 }

@@ -22,8 +22,6 @@ local BY_OTHERS = { term = 3, kill = GRACE }
 local PATIENCE = { [M.PEER_FAILED] = BY_OTHERS, [M.CHIEF_LOST] = BY_OTHERS,
   [M.SAVED] = { term = 30, kill = 30 + GRACE } }
 local BY_PEER = { [M.PEER_FAILED] = true, [M.CHIEF_LOST] = true }
--- Descriptors that a process outside of the group holds are left alone then.
-local LAST_WORDS = 1
 local FOREVER = 3600
 local LOOK = 1 -- at moments that come, so often
 
@@ -89,7 +87,6 @@ function Group:on_exit(task, code, signal)
   task.ended = { code = code, signal = signal, at = raw.wall_time(),
     after = raw.monotonic() - task.started,
     stopped = self.stopped_at ~= nil, report = self.report_of(task) }
-  self.last_end = raw.monotonic()
   if code == 0 then
     self:check_servers()
   elseif self.asked == nil then
@@ -162,35 +159,30 @@ function Group:time_to_wait(now)
   for _, field in ipairs { "until_at", "stop_at", "served_at", "kill_at" } do
     at = math.min(at, self[field] or at)
   end
-  if self.all_ended then
-    at = math.min(at, self.last_end + LAST_WORDS)
-  end
   return at < now + FOREVER and math.max(0, math.min(at - now, LOOK)) or FOREVER
 end
 
 -- Time in which this process did not run is no time of the tasks': where all
 -- are stopped together, they go on together.
 function Group:forgive(seconds)
-  for _, field in ipairs { "stop_at", "served_at", "kill_at", "last_end" } do
+  for _, field in ipairs { "stop_at", "served_at", "kill_at" } do
     self[field] = self[field] and self[field] + seconds
   end
 end
 
-function Group:is_over(now)
-  local closed = true
-  self.all_ended = true
+-- Have all ended, and is all that they wrote read?
+function Group:is_over()
   for _, task in ipairs(self.tasks) do
-    if task.id ~= nil then
-      self.all_ended = self.all_ended and task.ended ~= nil
-      closed = closed and task.closed
+    if task.id ~= nil and not task.closed then
+      return false
     end
   end
-  return self.all_ended and (closed or now >= self.last_end + LAST_WORDS)
+  return true
 end
 
 function Group:watch()
   local now = raw.monotonic()
-  while not self:is_over(now) do
+  while not self:is_over() do
     self:deadlines(now)
     local wait = self:time_to_wait(now)
     local kind, a, b, c = launch.next(wait)
@@ -262,7 +254,6 @@ function M.run(config)
     end
     task.id, task.started = id, raw.monotonic()
   end
-  group.last_end = raw.monotonic()
   group:watch()
   launch.forget()
   return group
