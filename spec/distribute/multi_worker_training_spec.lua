@@ -491,6 +491,11 @@ describe("training over workers #once", function()
       ["options.validation_data = { x, y }"] = "validation: true",
       ["more = 1"] = "examples: 13; the chief has examples: 12",
       ["rate = 0.2"] = "optimizer: ",
+      ["options.shuffle = false"] = "shuffle: false; the chief has shuffle: true",
+      ["options.sample_weight = tf.ones { 12 }"] = "sample_weight: true; the "
+        .. "chief has sample_weight: false",
+      ["options.class_weight = { [0] = 2, 0.5 }"] = "class_weight: 2, 0.5; the "
+        .. "chief has class_weight: nil",
       ["loss = 'mae'"] = "loss: mae; the chief has loss: mse",
       ["loss = tf.keras.losses.Huber()"] = "loss: Huber; the chief has",
       ["options.callbacks = { tf.keras.callbacks.EarlyStopping "
@@ -509,6 +514,78 @@ describe("training over workers #once", function()
     -- A callback that no other worker need hear of is one's own affair.
     workers.outputs { program = fit():gsub("EDIT",
       "options.callbacks = { { on_epoch_end = function() end } }") }
+  end)
+
+  -- Likewise of what the data are: of most nothing else would be told.
+  it("data that are others on one worker are told to all", function()
+    local function fit(policy, edit)
+      return (HEAD .. [[
+        local D = tf.data.Dataset
+        local function data(n, batch, ...)
+          local how = tf.data.Options()
+          how.experimental_distribute.auto_shard_policy = "POLICY"
+          return D.from_tensor_slices({ ... }):take(n):batch(batch)
+            :with_options(how)
+        end
+        local function generated(signature)
+          local how = tf.data.Options()
+          how.experimental_distribute.auto_shard_policy = "POLICY"
+          return D.from_generator(function()
+            local k = 0
+            return function()
+              k = k + 1
+              if k <= 3 then return tf.ones { 4, 3 }, tf.ones { 4, 1 } end
+            end
+          end, signature):with_options(how)
+        end
+        local x, y = tf.ones { 24, 3 }, tf.ones { 24, 1 }
+        local own, given = data(12, 4, x, y), { epochs = 1, verbose = 0,
+          validation_data = data(8, 4, x, y) }
+        if w == 1 then EDIT end
+        local m = s:scope(function()
+          local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+          m:compile { loss = "mse" }
+          return m
+        end)
+        m:fit(own, given)
+      ]]):gsub("POLICY", policy):gsub("EDIT", (edit:gsub("%%", "%%%%")))
+    end
+    for _, case in ipairs {
+      { "DATA", "own = data(20, 4, x, y)", "batches: 5; the chief has batches: 3" },
+      { "DATA", "own = data(18, 6, x, y)", "elements of a batch: 6; the chief "
+        .. "has elements of a batch: 4" },
+      { "DATA", "own = generated()", "elements of a batch: not known; the chief" },
+      { "OFF", "own = data(18, 6, x, y)", "elements of a batch: 6; the chief" },
+      { "DATA", "own = data(12, 4, tf.cast(x, 'float64'), y)", "element 1: "
+        .. "float64 {?, 3}; the chief has element 1: float32 {?, 3}" },
+      { "OFF", "own = data(12, 4, tf.ones { 24, 5 }, y)", "element 1: float32 "
+        .. "{?, 5}; the chief has element 1: float32 {?, 3}" },
+      { "DATA", "own = data(12, 4, x, tf.ones { 24 })", "element 2: float32 {?}; "
+        .. "the chief has element 2: float32 {?, 1}" },
+      { "DATA", "own = data(12, 4, x, y, tf.ones { 24 })", "elements like: "
+        .. "{., ., .}; the chief has elements like: {., .}" },
+      { "DATA", "own = data(12, 4, { a = x }, y)", "elements like: {{a .}, .}" },
+      { "DATA", "given.validation_data = data(12, 4, x, y)", "validation "
+        .. "batches: 3; the chief has validation batches: 2" },
+      { "DATA", "given.validation_data = { x, y }", "validation examples: 24" },
+      { "DATA", "given.validation_freq = { 2 }", "validation_freq: 2; the chief "
+        .. "has validation_freq: 1" },
+      { "DATA", "given.validation_steps = 1", "validation_steps: 1" },
+    } do
+      local rs = workers.run { program = fit(case[1], case[2]) }
+      assert.same({ 1, 1 }, { rs[1].code, rs[2].code }, case[2])
+      for _, r in ipairs(rs) do
+        assert.truthy(r.err:find("ValueError: fit: worker 1 has " .. case[3], 1,
+          true), r.err)
+      end
+    end
+    -- Streams of their own may be longer; what is not known may be the same.
+    for _, edit in ipairs { "own = data(20, 4, x, y)", "own = generated()",
+      -- Who asks knows it.
+      "own = generated { output_signature = { tf.TensorSpec({ nil, nil, n = 2 }), "
+      .. "tf.TensorSpec() } } assert(own.element_spec)" } do
+      workers.outputs { program = fit("OFF", edit) }
+    end
   end)
 
   -- Weights would differ from then on, and no sum shows it.

@@ -4,9 +4,12 @@
 --- Other epochs or batches would end in collectives that do not meet, other
 --- optimizers and callbacks in weights that differ and nobody tells.
 local course = require "tfdist.keras.training.course"
+local dataset = require "tfdist.data.dataset"
 local errors = require "tfdist.base.errors"
+local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
+local spec = require "tfdist.data.spec"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -49,19 +52,102 @@ local function shared_callbacks(list)
   return #names > 0 and table.concat(names, ", ") or "none"
 end
 
--- A line for each thing, "epochs: 3".
-local function describe(run, batch_size)
+-- "1, 2.5" for a list of numbers, too.
+local function numbers(x)
+  if type(x) ~= "table" then
+    return plain(x)
+  end
+  local list = {}
+  for i = 1, #x do
+    list[i] = plain(x[i])
+  end
+  return table.concat(list, ", ")
+end
+
+-- Data ------------------------------------------------------------------------
+
+-- "{., {a .}}": what structures have but their leaves.
+local function skeleton(x)
+  if not nest.is_nested(x) then
+    return "."
+  end
+  local n, keys = nest.layout(x)
+  local parts = {}
+  for i = 1, n do
+    parts[i] = skeleton(x[i])
+  end
+  for _, key in ipairs(keys or {}) do
+    parts[#parts + 1] = tostring(key) .. " " .. skeleton(x[key])
+  end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+-- The rows of a batch are counted elsewhere.
+local function leaf_text(x)
+  if not spec.is_spec(x) or x.shape == nil or x.shape[1] == nil then
+    return spec.short(x)
+  end
+  local dims = { -1 }
+  for i = 2, #x.shape do
+    dims[i] = x.shape[i]
+  end
+  return spec.short(spec.new(dims, x.dtype))
+end
+
+-- What is known of the elements without reading any.
+local function add_elements(add, prefix, node)
+  local ok, known = errors.attempt(dataset.known_spec, node)
+  if not ok or known == nil then
+    return
+  end
+  add(prefix .. "elements like", skeleton(known))
+  local leaves = nest.flatten(known)
+  for i = 1, leaves.n do
+    add(("%selement %d"):format(prefix, i), leaf_text(leaves[i]))
+  end
+end
+
+-- Of a feed. What all workers read is the same for all, known or not; streams of
+-- their own may be longer than others.
+local function add_data(add, prefix, source)
+  local plan = source.plan
+  add(prefix .. "examples", source.rows)
+  if plan == nil then
+    return
+  end
+  local same = plan.kind == "global"
+  add(prefix .. "auto_shard_policy", plan.policy)
+  if same or plan.kind == "cut" and plan.G ~= nil then
+    add(prefix .. "elements of a batch", plan.G or "not known")
+  end
+  if same then
+    add(prefix .. "batches", source.steps or "not known")
+  end
+  add_elements(add, prefix, plan.node)
+end
+
+-- A line for each thing, "epochs: 3"; none for what is not known.
+local function describe(run, given)
   local own, validation = run.own, run.validation
-  local loss, lines = own.spec.loss, {}
+  local loss, rows, lines = own.spec.loss, run.source.rows, {}
   local function add(name, value)
     lines[#lines + 1] = (name .. ": " .. plain(value)):gsub("\n", " ")
   end
   add("epochs", run.epochs)
   add("initial_epoch", run.initial_epoch)
   add("steps_per_epoch", run.limit)
-  add("batch_size", run.source.rows and (batch_size or 32))
-  add("examples", run.source.rows)
+  add("batch_size", rows and (given.batch_size or 32))
+  add("shuffle", rows and (given.shuffle and true or false))
+  add("y", rows and given.y ~= nil)
+  add("sample_weight", rows and given.sample_weight ~= nil)
+  add("class_weight", numbers(own.class_weight))
+  add_data(add, "", run.source)
   add("validation", validation ~= nil)
+  if validation ~= nil then
+    add("validation_freq", numbers(validation.freq))
+    add("validation_steps", validation.steps)
+    add_data(add, "validation ", validation.source)
+  end
   add("loss", type(loss) == "table" and loss.__name or loss)
   add("optimizer", numbers_of(own.optimizer))
   add("variables", #run.model.trainable_variables)
@@ -69,23 +155,50 @@ local function describe(run, batch_size)
   return lines
 end
 
--- Lines of a text, by number.
-local function lines_of(whole)
+-- Comparison ------------------------------------------------------------------
+
+-- Name and value of each line, in order.
+local function facts_of(whole)
   local list = {}
-  for line in whole:gmatch "[^\n]+" do
-    list[#list + 1] = line
+  for name, value in whole:gmatch "([^\n]-): ([^\n]*)" do
+    list[#list + 1] = { name = name, value = value }
+    list[name] = value
   end
   return list
 end
 
+-- "float32 {?, 3}" and "float32 {?, ?}"; what is no spec fits itself.
+local function fits(a, b)
+  local dims, others = a:match "^%S+ {(.*)}$", b:match "^%S+ {(.*)}$"
+  if a:match "^%S+" ~= b:match "^%S+" then
+    return false
+  elseif dims == nil or others == nil then
+    return a == b or (a .. b):find("of any shape", 1, true) ~= nil
+  end
+  local next_dim = others:gmatch "[^, ]+"
+  for dim in dims:gmatch "[^, ]+" do
+    local other = next_dim()
+    if other ~= dim and dim ~= "?" and other ~= "?" or other == nil then
+      return false
+    end
+  end
+  return next_dim() == nil
+end
+
+local function differ(name, a, b)
+  return b ~= nil and a ~= b
+    and not (name:find "element %d+$" and fits(a, b))
+end
+
 -- What each worker was called with, the chief's first.
 local function compare(all)
-  local chiefs = lines_of(all[1])
+  local chiefs = facts_of(all[1])
   for i = 2, #all do
-    for k, line in ipairs(lines_of(all[i])) do
-      if line ~= chiefs[k] then
-        errors.raise("ValueError", ("fit: worker %d has %s; the chief has %s")
-          :format(i - 1, line, tostring(chiefs[k])),
+    for _, fact in ipairs(facts_of(all[i])) do
+      local name, value = fact.name, fact.value
+      if differ(name, value, chiefs[name]) then
+        errors.raise("ValueError", ("fit: worker %d has %s: %s; the chief has "
+          .. "%s: %s"):format(i - 1, name, value, name, chiefs[name]),
           "all workers have to call fit in the same way, on models that were "
           .. "compiled in the same way")
       end
@@ -98,14 +211,14 @@ end
 --- longest. Every worker calls it.
 --- Errors: ValueError on those that differ.
 ---@param run table        what the loop of fit is given
----@param batch_size any   as given
-function M.settle(run, batch_size)
+---@param given table      fit's arguments by name
+function M.settle(run, given)
   local strategy = run.own.strategy
   if not strategy.over_workers then
     return
   end
   compare(course.meet(strategy, "call", "begins a fit",
-    table.concat(describe(run, batch_size), "\n")))
+    table.concat(describe(run, given), "\n")))
   local steps = run.source.steps
   local found = reduce.over_hosts(strategy, "max", "fit",
     { steps or -1, steps and 0 or 1 })

@@ -2,12 +2,13 @@
 --- sets and functions become one thing, a feed.
 ---
 --- A feed has `steps` (number of batches in an epoch, nil = not known),
---- `restarts` (an epoch can begin anew) and open(), which returns a function
---- that gives the next batch as a list { x, y, sample_weight, n = 3 }, values
---- per replica where there are several, and nil at the end. Feeds of data sets
---- can be saved: state(running) says in plain values what their random stages
---- draw next and, when `running`, where the reader opened last is; restore takes
---- the first, open(saved.iterator) the second.
+--- `restarts` (an epoch can begin anew), of data sets that are distributed the
+--- `plan` of how, and open(), which returns a function that gives the next
+--- batch as a list { x, y, sample_weight, n = 3 }, values per replica where there
+--- are several, and nil at the end. Feeds of data sets can be saved:
+--- state(running) says in plain values what their random stages draw next and,
+--- when `running`, where the reader opened last is; restore takes the first,
+--- open(saved.iterator) the second.
 local contexts = require "tfdist.distribute.contexts"
 local data = require "tfdist.data"
 local errors = require "tfdist.base.errors"
@@ -256,7 +257,9 @@ local function nodes_of(source)
 end
 
 local function of_iterable(what, source, steps_known, convert)
-  local feed = { steps = steps_known, restarts = true }
+  local plan = not is_dataset(source) and rawget(source, "plan") or nil
+  local feed = { steps = steps_known, restarts = true,
+    plan = type(plan) == "table" and plan or nil }
   local nodes, iterator = nodes_of(source), nil
   function feed.open(saved)
     iterator = source:iter()

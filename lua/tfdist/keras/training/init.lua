@@ -350,7 +350,7 @@ method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
         validation = validation and { source = validation,
           steps = validation_steps, freq = freq },
       }
-      alike.settle(run, batch_size)
+      alike.settle(run, spec)
       params.steps = run.limit or source.steps
       loop.fit(run)
     end)
