@@ -80,6 +80,11 @@ function M.join(role)
   joined = role
 end
 
+--- The role in which this process has joined other workers; nil = it has not.
+function M.joined()
+  return joined
+end
+
 -- What a traced call or a queue did fails after the run that it belongs to.
 function errors.hooks.place(told)
   local mode = state.current.mode

@@ -4,6 +4,7 @@
 --- strategy that was current when the model was made; methods enter its scope
 --- themselves.
 local alike = require "tfdist.keras.training.alike"
+local alone = require "tfdist.keras.training.alone"
 local callbacks = require "tfdist.keras.callbacks.base"
 local contexts = require "tfdist.distribute.contexts"
 local control = require "tfdist.keras.callbacks.control"
@@ -320,6 +321,7 @@ method("fit", "x:nest y:table=nil batch_size=nil epochs=1 verbose='auto' "
       validation_data, shuffle, class_weight, sample_weight, initial_epoch,
       steps_per_epoch, validation_steps, validation_batch_size, freq)
     local own = state.compiled(self, "fit")
+    alone.note(self, own, "fit")
     check_counts(epochs, initial_epoch, steps_per_epoch, validation_steps)
     check_shuffle(shuffle)
     local spec = { x = x, y = y, sample_weight = sample_weight,
@@ -472,6 +474,7 @@ method("train_on_batch", "x:nest y:table=nil sample_weight:table=nil "
   .. "class_weight:dict=nil reset_metrics=true return_dict=false",
   function(self, x, y, sample_weight, class_weight, reset, return_dict)
     local own = state.compiled(self, "train_on_batch")
+    alone.note(self, own, "train_on_batch")
     local weights = class_weights("train_on_batch", class_weight)
     own.variables = nil
     return answer(on_batch(self, own, "train", x, y, sample_weight,
