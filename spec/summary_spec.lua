@@ -437,6 +437,36 @@ E]])
     os.execute("rm -r " .. dir .. "/many")
     assert.are.equal(1, process.call(host, { "ckpt", "ls", dir .. "/no" }).code)
   end)
+
+  it("of checkpoints: ls and verify of a backup's folder #once", function()
+    local folder = dir .. "/backup"
+    local model = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+    model:compile { loss = "mse" }
+    local function ckpt(action, place)
+      return process.call("TFDIST_DEV=$PWD/lua " .. process.hosts[1].path,
+        { "ckpt", action, place })
+    end
+    model:fit(tf.ones { 4, 3 }, tf.ones { 4, 1 }, { epochs = 2, verbose = 0,
+      callbacks = { tf.keras.callbacks.BackupAndRestore { backup_dir = folder,
+        delete_checkpoint = false } } })
+    local path = folder .. "/chief/ckpt-2"
+    for _, place in ipairs { folder, folder .. "/" } do
+      local r = ckpt("ls", place)
+      assert.are.equal(0, r.code, r.err)
+      assert.are.equal(path, r.out:match "^(%S+)  %d+ tensors, [^\n]*%(latest%)\n$")
+      r = ckpt("verify", place)
+      assert.are.equal(0, r.code, r.err)
+      assert.are.equal(path, r.out:match "^ok    (%S+): %d+ tensors\n$")
+    end
+    os.execute("rm " .. folder .. "/chief/*")
+    for _, action in ipairs { "ls", "verify" } do
+      local r = ckpt(action, folder)
+      assert.are.equal(1, r.code)
+      assert.are.equal("tfdist ckpt: " .. folder .. ": there are no checkpoints in "
+        .. "this folder\n", r.err)
+    end
+    os.execute("rm -r " .. folder)
+  end)
 end)
 
 describe("summaries under a strategy", function()

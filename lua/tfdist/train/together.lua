@@ -14,6 +14,9 @@ local values = require "tfdist.distribute.values"
 
 local M = {}
 
+--- Below the folder of a BackupAndRestore: where the chief keeps its backup.
+M.BACKUPS = "chief"
+
 -- What was saved last: the name here, and the one that the chief wrote.
 local last, told
 

@@ -4,13 +4,15 @@ local checkpoint = require "tfdist.train.checkpoint"
 local errors = require "tfdist.base.errors"
 local raw = require "tfdist.core.raw"
 local text = require "tfdist.base.text"
+local together = require "tfdist.train.together"
 local train = require "tfdist.train"
 
 local USAGE = [[
 usage: tfdist ckpt ls FOLDER...      checkpoints in a folder
        tfdist ckpt ls FILE...        tensors of checkpoints
        tfdist ckpt verify FILE...    read all of them, compare checksums
-FILE is a checkpoint's name or file, any safetensors file too, or a folder.]]
+FILE is a checkpoint's name or file, any safetensors file too, or a folder. That
+of a BackupAndRestore has its backup in a folder below it, which is looked into.]]
 
 local actions = {}
 
@@ -45,16 +47,28 @@ local function is_folder(path)
   return folder and not raw.file_stat(checkpoint.file_name(path))
 end
 
--- The checkpoints in a folder as paths; nil, message when there are none.
-local function in_folder(folder)
+-- Paths of the checkpoints in a folder.
+local function paths_in(folder)
   local paths = checkpoint.in_folder(folder)
   for i, name in ipairs(paths) do
     paths[i] = folder:gsub("/*$", "") .. "/" .. name
   end
-  if #paths == 0 then
-    return nil, folder .. ": there are no checkpoints in this folder"
-  end
   return paths
+end
+
+-- The same, or those that a BackupAndRestore of this folder keeps, and where
+-- they are; nil, message when there are none.
+local function in_folder(folder)
+  local paths = paths_in(folder)
+  if #paths > 0 then
+    return paths, folder
+  end
+  local below = folder:gsub("/*$", "") .. "/" .. together.BACKUPS
+  paths = is_folder(below) and paths_in(below) or {}
+  if #paths > 0 then
+    return paths, below
+  end
+  return nil, folder .. ": there are no checkpoints in this folder"
 end
 
 -- "12 tensors, 3456 bytes"
@@ -68,12 +82,12 @@ local function summary(list)
 end
 
 local function ls_folder(folder)
-  local paths, message = in_folder(folder)
+  local paths, place = in_folder(folder)
   if paths == nil then
-    say(message)
+    say(place)
     return false
   end
-  local latest = train.latest_checkpoint((folder:gsub("(.)/+$", "%1")))
+  local latest = train.latest_checkpoint((place:gsub("(.)/+$", "%1")))
   local good = true
   for _, path in ipairs(paths) do
     local ok, list = pcall(checkpoint.list, path)

@@ -263,6 +263,10 @@ M.BackupAndRestore = base.define("BackupAndRestore", "backup_dir:s "
     self.ignores_batch_logs = true
   end)
 
+local function folder_of(self)
+  return self.backup_dir .. "/" .. together.BACKUPS
+end
+
 local SUPPORTED = {
   DefaultStrategy = true, MirroredStrategy = true, OneDeviceStrategy = true,
   MultiWorkerMirroredStrategy = true, CollectiveAllReduceStrategy = true,
@@ -344,7 +348,7 @@ function M.BackupAndRestore:on_train_begin()
     generator = tf.random.get_global_generator() }
   getmetatable(checkpoint).__checkpoint_exact(checkpoint, true)
   self.manager = train.CheckpointManager(checkpoint,
-    self.backup_dir .. "/chief", { max_to_keep = 1 })
+    folder_of(self), { max_to_keep = 1 })
   own.on_metrics = nil
   self.model:reset_metrics()
   if self.manager:restore_or_initialize() ~= nil then
@@ -401,7 +405,7 @@ local function delete_backup(self)
     return
   end
   getmetatable(self.manager).__clear(self.manager)
-  os.remove(self.backup_dir .. "/chief")
+  os.remove(folder_of(self))
   os.remove(self.backup_dir)
 end
 
