@@ -566,6 +566,7 @@ manager_method("save", "checkpoint_number=nil check_interval=true options=nil",
     end)
     if own.step_counter ~= nil then
       own.last_step = counter_value(own.step_counter)
+      together.saved_at("after step " .. text.number(own.last_step))
     end
     if not is_writer(own.checkpoint) then
       keep(own, path)

@@ -9,6 +9,7 @@ local errors = require "tfdist.base.errors"
 local graphs = require "tfdist.train.object_graph"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
+local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
 local values = require "tfdist.distribute.values"
 
@@ -17,18 +18,46 @@ local M = {}
 --- Below the folder of a BackupAndRestore: where the chief keeps its backup.
 M.BACKUPS = "chief"
 
--- What was saved last: the name here, and the one that the chief wrote.
-local last, told
+-- What was saved last: the name here, the one that the chief wrote, and how far
+-- training was, nil where that is not known.
+local last, told, place
 
 function errors.hooks.last_saved()
-  return told
+  return told and place and told .. ", " .. place or told
 end
 
 --- The checkpoint of this name is no longer there.
 function M.forget(path)
   if path == last then
-    last, told = nil, nil
+    last, told, place = nil, nil, nil
   end
+end
+
+--- How far training was when the last checkpoint was saved, by who knows it
+--- better than its graph does: "after epoch 2".
+function M.saved_at(words)
+  place = words
+end
+
+-- As the optimizer counts, where the graph has one.
+local function place_of(graph)
+  local found
+  for _, node in ipairs(graph) do
+    if node.used and graphs.is_variable(node.object)
+      and ("/" .. node.path):find "/iterations$" then
+      if found ~= nil then
+        return nil
+      end
+      found = node.object
+    end
+  end
+  return found and "after step " .. text.number(found:read_value():item())
+end
+
+-- The checkpoint is there, whether its place can be told or not.
+local function remember(graph, path, name)
+  local ok, words = errors.attempt(place_of, graph)
+  last, told, place = path, name, ok and words or nil
 end
 
 --- The strategy in force, else that of the variables of a graph; nil for none.
@@ -123,13 +152,13 @@ end
 -- What the chief says, on all workers. Its own error, if it has one, is what it
 -- dies of: those that heard of it may have ended before it knows that they did.
 local function hear(strategy, what, said, ok, why)
-  local heard, text = pcall(reduce.chiefs_text, strategy, what, said)
+  local heard, theirs = pcall(reduce.chiefs_text, strategy, what, said)
   if not ok then
     error(why, 0)
   elseif not heard then
-    error(text, 0)
+    error(theirs, 0)
   end
-  return text
+  return theirs
 end
 
 --- Call write(), on the chief alone, which puts the checkpoint in its place
@@ -143,7 +172,7 @@ function M.write(graph, what, path, write)
   end
   if strategy == nil then
     if not ok then error(why, 0) end
-    last, told = path, path
+    remember(graph, path, path)
     return
   end
   local said = hear(strategy, what, ok and "+" .. path or "-" .. as_text(why),
@@ -151,7 +180,7 @@ function M.write(graph, what, path, write)
   if said:sub(1, 1) == "-" then
     fail_with_chief(what, said:sub(2))
   end
-  last, told = path, said:sub(2)
+  remember(graph, path, said:sub(2))
 end
 
 --- The name that choose() gives on the chief, nil for none; all workers get it

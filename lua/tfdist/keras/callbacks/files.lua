@@ -68,6 +68,12 @@ local function note(self, remark)
   end
 end
 
+-- What has just been saved is of this epoch (from 0), whole or up to a batch.
+local function saved_at(epoch, batch)
+  together.saved_at("after " .. (batch and ("step %d of "):format(batch + 1)
+    or "") .. ("epoch %d"):format(epoch + 1))
+end
+
 -- ModelCheckpoint ------------------------------------------------------------
 
 --- Save the model's variables, the optimizer's among them, under filepath,
@@ -123,6 +129,7 @@ local function save(self, epoch, batch, logs)
     base.say(self, "Epoch %d: saving model to %s", epoch + 1, path)
   end
   local written = self.model:save_weights(path)
+  saved_at(epoch, batch)
   note(self, "saved " .. (type(written) == "string"
     and written:gsub("%.safetensors$", "") or path))
 end
@@ -369,18 +376,20 @@ function M.BackupAndRestore:on_epoch_begin(epoch)
   end
 end
 
+-- After an epoch, or a batch of it.
 local function back_up(self, epoch, batch)
-  self.position.within = batch >= 0
-  self.epoch:assign(tf.constant(epoch, "int64"))
-  self.batch:assign(tf.constant(batch, "int64"))
+  self.position.within = batch ~= nil
+  self.epoch:assign(tf.constant(batch and epoch - 1 or epoch, "int64"))
+  self.batch:assign(tf.constant(batch or -1, "int64"))
   self.manager:save()
+  saved_at(epoch, batch)
 end
 
 function M.BackupAndRestore:on_train_batch_end(batch)
   local asked = self.save_before_preemption
     and preemption.agreed(state.of(self.model).strategy)
   if asked or save_is_due(self) then
-    back_up(self, self.current_epoch - 1, batch)
+    back_up(self, self.current_epoch, batch)
   end
   if asked then
     if is_chief() then
@@ -394,7 +403,7 @@ end
 function M.BackupAndRestore:on_epoch_end(epoch)
   self.return_after = self.return_after and self.return_after - 1
   if self.save_freq == "epoch" or self.return_after == 0 then
-    back_up(self, epoch, -1)
+    back_up(self, epoch)
   end
 end
 
