@@ -1,4 +1,5 @@
 /* The public face: life of graphs, recording, calls. */
+#include <limits.h>
 #include <string.h>
 
 #include "graph/graph.h"
@@ -47,6 +48,7 @@ int tfd_graph_new(const char *name, tfd_graph **graph_p) {
   }
   g->recorder.tracer.name = g->name;
   g->first_id = tfd__next_id();
+  g->gradients = INT_MAX;
   g->run = tfd__graph_try;
   g->recorder.tracer.refused = tfd__graph_refused;
   g->recorder.see = tfd__graph_see;

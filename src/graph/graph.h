@@ -140,6 +140,7 @@ typedef struct tfd__capture {
   tfd_tensor *outer; /* of a part: what it takes from around, owned; or NULL */
   int64_t source;    /* of an extracted graph: the part's input, or -1 - i for
                      ** the value of variable i before it runs */
+  bool late;         /* the one when the gradient is asked for */
 } tfd__capture;
 
 /* Graphs that a node runs. Each of their inputs names one of the node's slots,
@@ -206,6 +207,7 @@ struct tfd_graph {
   int captures_n, captures_room;
   tfd__flow *flows;
   int flows_n, flows_room;
+  int gradients;     /* node that they begin with, INT_MAX = there are none */
   tfd_graph *parent; /* the graph around a part; owned, NULL = none */
   bool complete;
   bool running;

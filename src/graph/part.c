@@ -5,6 +5,7 @@
 ** read there is computed again, from the same operands and random words; so a
 ** gradient is a function of the flow's operands as the flow is, and has
 ** gradients of its own. */
+#include <limits.h>
 #include <string.h>
 
 #include "graph/graph.h"
@@ -43,11 +44,20 @@ int tfd_graph_captured(tfd_graph *part, int64_t index, tfd_tensor **outer_p) {
   return TFD_OK;
 }
 
-int tfd_graph_source(tfd_graph *graph, int64_t index, int64_t *number_p) {
+int tfd_graph_source(tfd_graph *graph, int64_t index, int64_t *number_p,
+                     bool *late_p) {
   TFD_GIVEN(graph, GRAPH);
   TFD_GIVEN_POINTER(number_p);
+  TFD_GIVEN_POINTER(late_p);
   TFD_TRY(check_input_number(graph, index));
   *number_p = graph->captures[index].source;
+  *late_p = graph->captures[index].late;
+  return TFD_OK;
+}
+
+int tfd_graph_begin_gradients(tfd_graph *graph) {
+  TFD_GIVEN(graph, GRAPH);
+  graph->gradients = graph->body.nodes_n;
   return TFD_OK;
 }
 
@@ -168,6 +178,7 @@ static int copy_graph(tfd_graph *from, tfd_graph **copy_p) {
   g->captures_n = from->inputs_n;
   g->draws_n = root->draws_n;
   g->numbers_n = root->numbers_n;
+  g->gradients = from->gradients;
   *copy_p = g;
   return TFD_OK;
 }
@@ -186,16 +197,18 @@ typedef struct rework {
   bool lifts;
 } rework;
 
-/* The value that the variable has before the graph runs, as an input. */
-static int lift(rework *w, int v, int *value_p) {
+/* The value that the variable has before the graph runs, or late, as an
+** input. */
+static int lift(rework *w, int v, bool late, int *value_p) {
   tfd_graph *g = w->g;
   const tfd_tensor *t = g->variables[v]->value;
   tfd__graph_value value = {.view = t->view, .device = t->device};
-  tfd__capture capture = {.source = -1 - (int64_t)v};
+  tfd__capture capture = {.source = -1 - (int64_t)v, .late = late};
   int i;
 
   for (i = 0; i < g->inputs_n; i++) {
     if (g->captures[i].source != capture.source) continue;
+    if (g->captures[i].late != late) continue;
     *value_p = g->inputs[i];
     return TFD_OK;
   }
@@ -210,10 +223,11 @@ static int rework_operand(rework *w, int k, int *operand) {
   value = &w->g->body.values[*operand];
   if (value->origin != TFD_FROM_VARIABLE) return TFD_OK;
   v = value->of;
+  if (k >= w->g->gradients) return lift(w, v, true, operand);
   if (w->now[v] >= 0) {
     *operand = w->now[v];
   } else if (w->lifts && !w->written[v]) {
-    TFD_TRY(lift(w, v, operand));
+    TFD_TRY(lift(w, v, false, operand));
   } else {
     w->unknown[k] = w->pure;
   }
@@ -264,12 +278,25 @@ static void rework_joint(rework *w, tfd__node *n) {
   n->dead = n->dead || w->pure;
 }
 
+/* A gradient is asked for outside of the graph, which would drop its
+** effects. */
+static int check_gradient(const rework *w, int k) {
+  const tfd__node *n = &w->g->body.nodes[k];
+
+  if (k < w->g->gradients || (n->targets_n == 0 && !n->effect)) return TFD_OK;
+  return tfd__fail(
+      TFD_NOT_IMPLEMENTED, "%s: the gradient %s, which is not done in a graph",
+      w->g->name,
+      n->targets_n > 0 ? "writes a variable" : "has a step of the host");
+}
+
 static int rework_node(rework *w, int k) {
   tfd__body *b = &w->g->body;
   tfd__node *n = &b->nodes[k];
   int first = w->pure ? 0 : n->targets_n; /* places of updates stay */
   int i;
 
+  TFD_TRY(check_gradient(w, k));
   if (n->joint != NULL) {
     rework_joint(w, n);
     return TFD_OK;
@@ -380,20 +407,19 @@ static int purify(tfd_graph *g) {
 
 typedef struct cut {
   tfd_graph *g;
-  int first;     /* node that the backward pass begins with */
   int *stand_in; /* value -> input, -1 = none yet */
   int inputs_n;  /* those before */
 } cut;
 
-/* What a node before the first gave becomes an input; of views what they are
-** views of. */
+/* What a node before the gradients gave becomes an input; of views what they
+** are views of. */
 static int cut_operand(cut *c, int *operand) {
   tfd__body *b = &c->g->body;
   const tfd__graph_value *v = *operand < 0 ? NULL : &b->values[*operand];
   const tfd__node *n = NULL;
   int i;
 
-  if (v == NULL || v->origin != TFD_FROM_NODE || v->of >= c->first) {
+  if (v == NULL || v->origin != TFD_FROM_NODE || v->of >= c->g->gradients) {
     return TFD_OK;
   }
   n = &b->nodes[v->of];
@@ -419,7 +445,7 @@ static int cut_all(cut *c) {
   int k;
   int i;
 
-  for (k = c->first; k < b->nodes_n; k++) {
+  for (k = c->g->gradients; k < b->nodes_n; k++) {
     const tfd__node *n = &b->nodes[k];
 
     for (i = 0; !n->dead && i < n->in_n; i++) {
@@ -430,9 +456,9 @@ static int cut_all(cut *c) {
   return TFD_OK;
 }
 
-static int cut_graph(tfd_graph *g, int first) {
+static int cut_graph(tfd_graph *g) {
   size_t bytes = ((size_t)g->body.values_n + 1) * sizeof(int);
-  cut c = {.g = g, .first = first, .inputs_n = g->inputs_n};
+  cut c = {.g = g, .inputs_n = g->inputs_n};
   int rc;
 
   TFD_TRY(tfd__pass_dead(&g->body));
@@ -511,6 +537,7 @@ static void count_hosts(tfd_graph *g) {
 static void complete(tfd_graph *g, tfd_graph **graph_p) {
   count_hosts(g);
   g->complete = true;
+  g->gradients = INT_MAX;
   *graph_p = g;
 }
 
@@ -583,7 +610,7 @@ int tfd_graph_forward(tfd_graph *graph, tfd_object *const *results,
 }
 
 int tfd_graph_backward(tfd_graph *graph, tfd_object *const *results,
-                       int results_n, int64_t first, tfd_graph **graph_p) {
+                       int results_n, tfd_graph **graph_p) {
   TFD_GIVEN(graph, GRAPH);
   TFD_GIVEN_LIST(results, results_n);
   TFD_GIVEN_POINTER(graph_p);
@@ -593,7 +620,7 @@ int tfd_graph_backward(tfd_graph *graph, tfd_object *const *results,
 
   TFD_TRY(set_results(graph, results, results_n));
   TFD_TRY(copy_graph(graph, &g));
-  rc = cut_graph(g, (int)first);
+  rc = cut_graph(g);
   if (rc == TFD_OK) rc = run_rework(g, true, true, NULL, 0);
   if (rc == TFD_OK) rc = drop_inputs(g);
   if (rc != TFD_OK) {

@@ -58,11 +58,15 @@ TFD_API int tfd_graph_captured(tfd_graph *part, int64_t index,
  * inputs are those of the part that it needs, and the values that variables
  * have before it runs; variables that `others` write are read where they are
  * instead. `pure`: without effects, what it would write is a value. Errors:
- * NotImplementedError when a pure graph needs what effects give. */
+ * NotImplementedError when a pure graph needs what effects give, or when
+ * gradients have effects. */
 TFD_API int tfd_graph_extract(tfd_graph *part, tfd_object *const *results,
                               int results_n, bool pure,
                               tfd_graph *const *others, int others_n,
                               tfd_graph **graph_p);
+/** All that is recorded from here on are gradients: graphs that are extracted
+ * read variables there when the gradient is asked for, not before they run. */
+TFD_API int tfd_graph_begin_gradients(tfd_graph *graph);
 /** How many nodes are recorded so far. */
 TFD_API int64_t tfd_graph_node_count(const tfd_graph *graph);
 /** A graph that gives these results of one that is recorded so far, and after
@@ -70,19 +74,19 @@ TFD_API int64_t tfd_graph_node_count(const tfd_graph *graph);
 TFD_API int tfd_graph_forward(tfd_graph *graph, tfd_object *const *results,
                               int results_n, const int64_t *values,
                               int values_n, tfd_graph **graph_p);
-/** A pure graph that gives results which nodes from number `first` on compute.
- * Its inputs are, besides those of tfd_graph_extract, the values that nodes
- * before gave: value v has the number of inputs of `graph` + v as its
+/** A pure graph that gives results which gradients compute. Its inputs are,
+ * besides those of tfd_graph_extract, the values that nodes before the
+ * gradients gave: value v has the number of inputs of `graph` + v as its
  * source. */
 TFD_API int tfd_graph_backward(tfd_graph *graph, tfd_object *const *results,
-                               int results_n, int64_t first,
-                               tfd_graph **graph_p);
+                               int results_n, tfd_graph **graph_p);
 /** Number of inputs. */
 TFD_API int tfd_graph_input_count(const tfd_graph *graph);
 /** Which input of the part is input `index` of a graph extracted from it;
- * -1 - i: the value of its variable i. */
-TFD_API int tfd_graph_source(tfd_graph *graph, int64_t index,
-                             int64_t *number_p);
+ * -1 - i: the value of its variable i, where *late_p the one that it has when
+ * the gradient is asked for. */
+TFD_API int tfd_graph_source(tfd_graph *graph, int64_t index, int64_t *number_p,
+                             bool *late_p);
 /** Variable `index` of those that a graph reads or writes. */
 TFD_API int tfd_graph_variable(tfd_graph *graph, int64_t index,
                                tfd_variable **variable_p);

@@ -70,6 +70,7 @@ function M.part(fn, loop)
   if taped then
     gradient_tape.takes_steps(part.tape, false)
   end
+  raw.graph_begin_gradients(part.graph)
   return part
 end
 
@@ -98,9 +99,13 @@ local function slot_of(operands, t)
   return operands.at[id]
 end
 
--- The value that variable number i of the part had when its step was recorded.
-local function read_of(part, i)
+-- The value that variable number i of the part had when its step was recorded;
+-- late: that it has now.
+local function read_of(part, i, late)
   local v = raw.graph_variable(part.graph, i)
+  if late then
+    return raw.variable_read(v)
+  end
   part.reads[v] = part.reads[v] or raw.variable_read(v)
   return part.reads[v]
 end
@@ -109,9 +114,9 @@ end
 -- asked for those that are neither captured nor variables.
 local function add_slots(slots, graph, part, operands, slot_for, note)
   for i = 0, raw.graph_input_count(graph) - 1 do
-    local source = raw.graph_source(graph, i)
+    local source, late = raw.graph_source(graph, i)
     if source < 0 then
-      append(slots, slot_of(operands, read_of(part, -1 - source)))
+      append(slots, slot_of(operands, read_of(part, -1 - source, late)))
     elseif part.given[source] ~= nil then
       append(slots, slot_for(source))
     else

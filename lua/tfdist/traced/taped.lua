@@ -67,15 +67,17 @@ local function add_captured(w)
   for i = 0, raw.graph_variable_count(w.graph) - 1 do
     w.variables[i + 1] = raw.graph_variable(w.graph, i)
   end
-  w.variables_n = #w.variables
 end
 
--- Variables that gradients of the user's read and the function does not: what
--- they have when the gradient is asked for.
-local function late_values(w)
+-- Variables that gradients of the user's read: what they have when the gradient
+-- is asked for.
+local function late_values(w, feeds)
   local list = {}
-  for i = w.variables_n + 1, raw.graph_variable_count(w.graph) do
-    list[i] = raw.operand_tensor(raw.graph_variable(w.graph, i - 1))
+  for i = 1, feeds.n do
+    local at = feeds[i][2]
+    if feeds[i][1] == "late" then
+      list[at] = raw.operand_tensor(raw.graph_variable(w.graph, at - 1))
+    end
   end
   return list
 end
@@ -145,7 +147,7 @@ local function make_whole(c, inputs, fn, ...)
     copy(w, c, inputs)
   end
   w.graph = w.trace.graph
-  w.first = raw.graph_node_count(w.graph)
+  raw.graph_begin_gradients(w.graph)
   for i = 1, w.symbols.n do
     w.of_input[i - 1] = { "arguments", i }
   end
@@ -161,9 +163,9 @@ local function feeds_of(w, graph)
   local feeds, n = { n = raw.graph_input_count(graph) },
     raw.graph_input_count(w.graph)
   for i = 1, feeds.n do
-    local source = raw.graph_source(graph, i - 1)
+    local source, late = raw.graph_source(graph, i - 1)
     if source < 0 then
-      feeds[i] = { -source <= w.variables_n and "variables" or "late", -source }
+      feeds[i] = { late and "late" or "variables", -source }
     elseif source < n then
       feeds[i] = w.of_input[source]
     else
@@ -244,7 +246,7 @@ local function make_backward(w, from, to, begun, pure)
   end
   if b.n > 0 then
     b.graph = pure and raw.graph_extract(w.graph, results, true, {})
-      or raw.graph_backward(w.graph, results, w.first)
+      or raw.graph_backward(w.graph, results)
     b.feeds = feeds_of(w, b.graph)
   else
     b.feeds = { n = 0 }
@@ -375,7 +377,7 @@ local function has_all(kept, words, b)
   end
   for i = 1, feeds.n do
     local list, at = feeds[i][1], feeds[i][2]
-    if kept[list][at] == nil then
+    if list ~= "late" and kept[list][at] == nil then
       return false
     end
   end
@@ -473,7 +475,7 @@ local function give_all(w, f, kept, words, grads, walk)
   for at, i in pairs(f.grads_at) do
     inputs[i] = grads[at]
   end
-  local late = next(f.late_at) ~= nil and late_values(w)
+  local late = next(f.late_at) ~= nil and late_values(w, b.feeds)
   for at, i in pairs(f.late_at) do
     inputs[i] = late[at]
   end
@@ -506,8 +508,9 @@ local function gradients(w, f, kept, words, grads, walk)
     return give_all(w, f, kept, words, grads, walk)
   end
   local lists = kept_lists(f, kept)
-  lists.grads, lists.late = grads, late_values(w)
+  lists.grads = grads
   local b, to = choose(w, f, lists, words, grads, wanted, walk)
+  lists.late = late_values(w, b.feeds)
   return give(b, f.to, to, b.n > 0
     and run(b.graph, b.n, fed(b.feeds, lists), words))
 end
