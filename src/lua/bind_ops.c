@@ -531,7 +531,8 @@ static bool may_name(lua_State *L) {
   return !first;
 }
 
-/* The call as it stands, positional and plain; false for any other. */
+/* The call as it stands, positional and plain; false for any other. What is
+** made for it lies behind the places of all parameters, and only if it is. */
 static bool read_plain_call(lua_State *L, const op_face *f, operands *in,
                             int64_t *ints, double *reals) {
   const tfd__op *op = tfd__op_at(f->op);
@@ -541,8 +542,12 @@ static bool read_plain_call(lua_State *L, const op_face *f, operands *in,
   if (top == f->rule.n && !lua_isnil(L, top) &&
       lua_type(L, top) != LUA_TSTRING) /* `name` */
     return false;
-  return read_operands(L, f, in) &&
-         tfd__lua_attributes(L, op, op->in_n + 1, false, ints, reals);
+  lua_settop(L, f->rule.n);
+  if (read_operands(L, f, in) &&
+      tfd__lua_attributes(L, op, op->in_n + 1, false, ints, reals))
+    return true;
+  lua_settop(L, top);
+  return false;
 }
 
 /* Any call; raises what is wrong with it. */
@@ -583,6 +588,7 @@ static int call_op(lua_State *L) {
     while (in.scalars_n > 0) drop_scalar(in.scalars[--in.scalars_n]);
     return n;
   }
+  if (!bound) lua_settop(L, top);
   memcpy(ints, f->ints, (size_t)f->ints_n * sizeof *ints);
   memcpy(reals, f->reals, (size_t)f->reals_n * sizeof *reals);
   if (!read_plain_call(L, f, &in, ints, reals))
