@@ -9,6 +9,10 @@ local function list_of(n, make)
   return list
 end
 
+local function wholes(n)
+  return list_of(n, function(i) return tf.constant(i, "float64") end)
+end
+
 local function sum_to(n) return n * (n + 1) / 2 end
 
 local function total(x)
@@ -46,5 +50,41 @@ describe("a list of operands longer than a call has places for", function()
     local ok, e = pcall(tf.stack, list)
     assert.is_false(ok)
     assert.truthy(tostring(e):find("values[33]", 1, true))
+  end)
+end)
+
+describe("more operands than 16 bits count", function()
+  for _, n in ipairs { 32768, 70000 } do
+    it("add up, eagerly and traced, " .. n, function()
+      local list = wholes(n)
+      for _, run in ipairs { function(fn) return fn end, tf.function_ } do
+        assert.are.equal(sum_to(n), run(tf.add_n)(list):item())
+        assert.are.equal(sum_to(n), total(run(tf.stack)(list)))
+      end
+    end)
+  end
+
+  it("have gradients", function()
+    local n = 40000
+    local list = wholes(n)
+    for _, run in ipairs { function(fn) return fn end, tf.function_ } do
+      local tape, y = tf.GradientTape(function(t)
+        t:watch(list)
+        return run(tf.add_n)(list)
+      end)
+      assert.are.equal(n, total(tf.stack(tape:gradient(y, list))))
+    end
+  end)
+
+  it("are results of a function", function()
+    local n = 40000
+    local f = tf.function_(function(x)
+      return list_of(n, function(i) return x + i end)
+    end)
+    for start = 0, 1 do
+      local got = f(tf.constant(start, "float64"))
+      assert.are.equal(n, #got)
+      assert.are.equal(sum_to(n) + n * start, total(tf.stack(got)))
+    end
   end)
 end)

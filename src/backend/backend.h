@@ -70,10 +70,10 @@ typedef struct tfd__call {
   const tfd__view *views;
   const int64_t *ints;
   const double *reals;
-  int16_t in_n;
-  int16_t out_n;
-  int16_t ints_n;
-  int16_t reals_n;
+  int32_t in_n;
+  int32_t out_n;
+  int32_t ints_n;
+  int32_t reals_n;
   int replica;                /* -1 outside replicas */
   int line;                   /* script position, 0 = unknown */
   const char *file;           /* interned, never freed */

@@ -610,12 +610,12 @@ static int merge(const chain *s) {
   TFD_TRY(insert_address(p, s->ints, b));
   call->name = p->fused[p->fused_n - 1].name;
   call->kernel = p->device->backend->kernels[TFD_KERNEL_row_blocks];
-  call->in_n = (int16_t)s->views_n;
+  call->in_n = s->views_n;
   call->out_n = 0;
   call->ints_n++;
   for (i = 1; i < s->n; i++) {
-    call->ints_n = (int16_t)(call->ints_n + call[i].ints_n);
-    call->reals_n = (int16_t)(call->reals_n + call[i].reals_n);
+    call->ints_n += call[i].ints_n;
+    call->reals_n += call[i].reals_n;
     p->flops[s->first] += p->flops[s->first + i];
   }
   s->l->kernels[s->first] = TFD_KERNEL_row_blocks;

@@ -90,8 +90,8 @@ int tfd__emit_attributes(tfd__lowering *l, const tfd__node *n) {
     p->renumbers[p->renumbers_n++] =
         (tfd__renumber){.from = n->numbers, .to = p->reals_n, .n = op->reals_n};
   }
-  call->ints_n = (int16_t)op->ints_n;
-  call->reals_n = (int16_t)op->reals_n;
+  call->ints_n = op->ints_n;
+  call->reals_n = op->reals_n;
   p->ints_n += op->ints_n;
   p->reals_n += op->reals_n;
   return TFD_OK;
@@ -104,8 +104,8 @@ int tfd__emit_call(tfd__lowering *l, int node, tfd__kernel_id kernel,
   const tfd__node *n = &l->b.nodes[node];
   tfd__call call = {.name = name,
                     .kernel = p->device->backend->kernels[kernel],
-                    .in_n = (int16_t)in_n,
-                    .out_n = (int16_t)out_n,
+                    .in_n = in_n,
+                    .out_n = out_n,
                     .replica = n->replica,
                     .line = n->line,
                     .file = n->file,

@@ -112,10 +112,10 @@ static int check_kernel(tfd__lowering *l, const node_work *w) {
                     .kernel = b->kernels[n->op->kernel],
                     .ints = l->b.ints + n->ints,
                     .reals = l->b.reals + n->reals,
-                    .in_n = (int16_t)n->in_n,
-                    .out_n = (int16_t)n->out_n,
-                    .ints_n = (int16_t)n->op->ints_n,
-                    .reals_n = (int16_t)n->op->reals_n,
+                    .in_n = n->in_n,
+                    .out_n = n->out_n,
+                    .ints_n = n->op->ints_n,
+                    .reals_n = n->op->reals_n,
                     .stream = l->p->device->stream};
   tfd__view *views = NULL;
   int i;

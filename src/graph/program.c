@@ -239,7 +239,7 @@ int tfd__program_begin(tfd_graph *g, tfd__program *p, tfd_tensor *const *inputs,
 int tfd__program_go(tfd_graph *g, tfd__program *p, int end) {
   tfd__call call = {.kernel = run_program,
                     .ints = p->frame,
-                    .ints_n = (int16_t)(p->keepings_at + 2 * p->keepings_n),
+                    .ints_n = p->keepings_at + 2 * p->keepings_n,
                     .replica = tfd__context()->replica};
   bool again = p->submitted > 0;
 

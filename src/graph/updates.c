@@ -238,8 +238,8 @@ static int merge(tfd__lowering *l, int n, tfd__kernel_id kernel, bool scaled) {
   call->name = p->fused[p->fused_n - 1].name;
   call->kernel = p->device->backend->kernels[TFD_KERNEL_updates];
   call->ints_n = INTS;
-  call->reals_n = (int16_t)(call->reals_n * n);
-  call->in_n = (int16_t)((call->in_n + call->out_n + scaled) * n);
+  call->reals_n *= n;
+  call->in_n = (call->in_n + call->out_n + scaled) * n;
   call->out_n = 0;
   l->kernels[from] = TFD_KERNEL_updates;
   p->calls_n = p->flops_n = l->kernels_n = from + 1;

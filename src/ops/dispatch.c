@@ -214,10 +214,10 @@ static void describe(dispatch *d, const int64_t *ints, const double *reals,
   call->views = d->views;
   call->ints = ints;
   call->reals = reals;
-  call->in_n = (int16_t)d->in_n;
-  call->out_n = (int16_t)d->infer.out_n;
-  call->ints_n = (int16_t)d->op->ints_n;
-  call->reals_n = (int16_t)d->op->reals_n;
+  call->in_n = d->in_n;
+  call->out_n = d->infer.out_n;
+  call->ints_n = d->op->ints_n;
+  call->reals_n = d->op->reals_n;
   call->replica = c->replica;
   call->line = c->line;
   call->file = c->file;
