@@ -1,6 +1,11 @@
--- Calls of many values: what they give are exact sums.
+-- Calls of many values: their numbers are exact sums, and their cost grows with
+-- the count alone.
 local tf = require "tfdist"
 local raw = require "tfdist.core.raw"
+
+local unpack = table.unpack or unpack -- luacheck: ignore 113 143
+-- Other engines put far fewer arguments on their stack.
+local HAS_ROOM = _VERSION == "Lua 5.4"
 
 -- { make(1), ... make(n) }
 local function list_of(n, make)
@@ -87,4 +92,91 @@ describe("more operands than 16 bits count", function()
       assert.are.equal(sum_to(n) + n * start, total(tf.stack(got)))
     end
   end)
+end)
+
+-- The processor's time of fn(prepare(n)), the least of some.
+local function cost(n, prepare, fn)
+  local least = math.huge
+  for _ = 1, 2 do
+    local list = { prepare(n) }
+    collectgarbage()
+    collectgarbage "stop"
+    local began = os.clock()
+    fn(unpack(list))
+    least = math.min(least, os.clock() - began)
+    collectgarbage "restart"
+  end
+  return least
+end
+
+-- Four times the values: 4 times the cost, or 16 if each looks at all others.
+local TIMES, MOST = 4, 9
+
+local function tensors(n)
+  return list_of(n, function(i) return tf.constant(i) end)
+end
+
+local CASES = {
+  { "tf.stack of numbers", 5000, function(n)
+    return list_of(n, function(i) return i end)
+  end, tf.stack },
+  { "a function of many results", 40000, function(n)
+    return tf.function_(function(x)
+      return list_of(n, function(i) return x + i end)
+    end), tf.constant(1.0)
+  end, function(f, x) f(x) end },
+  { "a function that takes many tensors from outside", 80000, function(n)
+    local list = tensors(n)
+    return tf.function_(function(x) return x + tf.add_n(list) end),
+      tf.constant(1.0)
+  end, function(f, x) f(x) end },
+  { "the question which of many values a tape follows", 40000, function(n)
+    local list = tensors(n)
+    list.n = n
+    return list
+  end, function(list)
+    tf.GradientTape(function(t)
+      t:watch(list[1])
+      assert.are.equal(list.n, #raw.tape_followed(list, { n = 0 }))
+    end)
+  end },
+  { "a function's results among its arguments", 8000, function(n)
+    return tf.function_(function(list)
+      return list_of(n, function(i) return list[i] end)
+    end), tensors(n)
+  end, function(f, list) f(list) end },
+}
+
+if HAS_ROOM then
+  CASES[#CASES + 1] = { "a known call of many arguments", 30000, function(n)
+    local f, list = tf.function_(function(...)
+      return (...) + select(n, ...)
+    end), tensors(n)
+    f(unpack(list, 1, n))
+    return f, list, n
+  end, function(f, list, n) f(unpack(list, 1, n)) end }
+  CASES[#CASES + 1] = { "tf.tidy of many values", 60000, tensors,
+    function(list)
+      tf.tidy(function() return unpack(list) end)
+    end }
+  CASES[#CASES + 1] = { "a function of many results in another", 60000,
+    function(n)
+      local inner = tf.function_(function(...) return ... end)
+      return tf.function_(function(x)
+        return (inner(unpack(list_of(n, function() return x end))))
+      end), tf.constant(1.0)
+    end, function(f, x) f(x) end }
+end
+
+describe("the cost of many values", function()
+  for _, case in ipairs(CASES) do
+    local name, n, prepare, fn = unpack(case)
+
+    it("grows with their count: " .. name, function()
+      fn(prepare(16)) -- what is loaded late
+      local few, many = cost(n / TIMES, prepare, fn), cost(n, prepare, fn)
+      assert.is_true(many < MOST * few, ("%d values took %.4f s, %d took %.4f")
+        :format(n / TIMES, few, n, many))
+    end)
+  end
 end)

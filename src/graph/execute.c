@@ -46,6 +46,8 @@ void tfd__graph_clear(tfd_graph *g) {
   tfd__body_free(&g->body);
   tfd__free(g->map.keys);
   tfd__free(g->map.numbers);
+  tfd__free(g->folded_map.keys);
+  tfd__free(g->folded_map.numbers);
   tfd__free(g->captures);
   tfd__free(g->flows);
   tfd__free(g->inputs);

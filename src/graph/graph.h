@@ -194,8 +194,9 @@ struct tfd_graph {
   int variables_n, variables_room;
   tfd_tensor **folded; /* owned references; of a root */
   int folded_n, folded_room;
-  uint64_t first_id;      /* that no tensor from before the graph has */
-  tfd__refusal *refusals; /* while it records */
+  tfd__value_map folded_map; /* address -> number in the list */
+  uint64_t first_id;         /* that no tensor from before the graph has */
+  tfd__refusal *refusals;    /* while it records */
   int refusals_n, refusals_room;
   tfd__joint **joints; /* owned references */
   int joints_n, joints_room;

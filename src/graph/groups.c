@@ -37,6 +37,7 @@ typedef struct groups {
   int *order_of; /* nodes that run before, whatever they give */
   int *seen;     /* head -> last walk that came by */
   bool *is_done; /* node -> does it have its place? */
+  bool *yields;  /* value -> is it a result? */
   int walk;      /* number of the last one */
   int *stack;    /* of heads */
   int stack_n, stack_room;
@@ -104,10 +105,10 @@ static bool can_run(const groups *s, const tfd__node *n) {
                     .views = views,
                     .ints = s->b->ints + n->ints,
                     .reals = s->b->reals + n->reals,
-                    .in_n = (int16_t)n->in_n,
+                    .in_n = n->in_n,
                     .out_n = 1,
-                    .ints_n = (int16_t)n->op->ints_n,
-                    .reals_n = (int16_t)n->op->reals_n};
+                    .ints_n = n->op->ints_n,
+                    .reals_n = n->op->reals_n};
   int i;
 
   if (call.kernel == NULL || d->can_run == NULL) return call.kernel != NULL;
@@ -273,15 +274,6 @@ static int find_path(groups *s, int from, int to, bool *found_p) {
 
 /* --- joining -------------------------------------------------------------- */
 
-static bool is_result(const tfd__body *b, int v) {
-  int i;
-
-  for (i = 0; i < b->results_n; i++) {
-    if (b->results[i] == v) return true;
-  }
-  return false;
-}
-
 /* Is a value that node k makes needed outside of two groups? */
 static bool leaves(const groups *s, int k, int a, int b) {
   int v = s->b->nodes[k].out;
@@ -292,7 +284,7 @@ static bool leaves(const groups *s, int k, int a, int b) {
 
     if (head != a && head != b) return true;
   }
-  return s->b->nodes[k].targets_n > 0 || is_result(s->b, v);
+  return s->b->nodes[k].targets_n > 0 || s->yields[v];
 }
 
 /* Do two groups write one variable? */
@@ -384,7 +376,7 @@ static bool can_wait(const groups *s, int k) {
   int last = -1;
   int i;
 
-  if (s->ops[k] != 1 || n->targets_n > 0 || is_result(b, n->out)) return false;
+  if (s->ops[k] != 1 || n->targets_n > 0 || s->yields[n->out]) return false;
   for (i = 0; i < n->in_n; i++) {
     int v = b->operands[n->in + i];
 
@@ -437,7 +429,7 @@ static int join_makers(groups *s, int k) {
 static int only_user(const groups *s, int k) {
   int v = s->b->nodes[k].out;
 
-  if (s->users[v + 1] - s->users[v] != 1 || is_result(s->b, v)) return -1;
+  if (s->users[v + 1] - s->users[v] != 1 || s->yields[v]) return -1;
   return s->users_of[s->users[v]];
 }
 
@@ -634,6 +626,7 @@ static int run(groups *s, met *of, int variables_n, int *links, int *numbers) {
     s->shows[i] =
         b->values[i].origin == TFD_FROM_VARIABLE ? b->values[i].of : -1;
   }
+  for (i = 0; i < b->results_n; i++) s->yields[b->results[i]] = true;
   for (i = 0; i < variables_n; i++) of[i] = (met){-1, -1};
   for (k = 0; k < b->nodes_n; k++) {
     const tfd__node *n = &b->nodes[k];
@@ -663,7 +656,7 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
   size_t orders = 2 * operands + (size_t)b->targets_n + nodes;
   size_t n = 3 * values + 2 + 3 * operands + orders + 5 * nodes + 1 +
              2 * (size_t)variables_n;
-  size_t bytes = n * sizeof(int) + nodes + 1;
+  size_t bytes = n * sizeof(int) + nodes + values + 1;
   int *links = NULL;
   met *of = NULL;
   int rc;
@@ -686,6 +679,7 @@ int tfd__pass_groups(tfd__body *b, int variables_n, const tfd__backend *backend,
   links = s.seen + nodes;
   of = (met *)(void *)(links + 2 * operands);
   s.is_done = (bool *)(of + variables_n);
+  s.yields = s.is_done + nodes;
   rc = run(&s, of, variables_n, links, numbers);
   tfd__free(s.maker);
   tfd__free(s.stack);

@@ -210,33 +210,54 @@ static int point(tfd__lowering *l, int i) {
   }
 }
 
-/* Call k writes its last out_n views or, made of several calls, any. */
-static void note_written(tfd__lowering *l, int k, int view) {
+/* Call k writes its last out_n views or, made of several calls, any. `written`:
+** of each fresh buffer the number of calls until it is there. */
+static void note_written(tfd__lowering *l, int k, int view, int *written) {
   tfd__program *p = l->p;
   const tfd__call *call = &p->calls[k];
   int end = view + call->in_n + call->out_n;
-  int i;
 
   if (call->out_n > 0) view += call->in_n;
   for (; view < end; view++) {
     const tfd__place *place = &l->seen[view];
 
     if (place->kind != TFD_PLACE_ARENA || l->fresh[place->of] < 0) continue;
-    for (i = 0; i < p->yields_n; i++) {
-      tfd__yield *y = &p->yields[i];
-
-      if (y->kind == TFD_PLACE_RESULT && y->of == l->fresh[place->of]) {
-        y->after = k + 1;
-      }
-    }
+    written[l->fresh[place->of]] = k + 1;
   }
+}
+
+/* Hand each call its views and attributes. */
+static int link_calls(tfd__lowering *l) {
+  tfd__program *p = l->p;
+  int *written = tfd__calloc((size_t)p->fresh_n + 1, sizeof *written);
+  int view = 0;
+  int ints = 0;
+  int reals = 0;
+  int i;
+
+  if (written == NULL) return tfd__no_memory((size_t)p->fresh_n, "graph");
+  for (i = 0; i < p->calls_n; i++) {
+    tfd__call *call = &p->calls[i];
+
+    call->views = p->views + view;
+    call->ints = p->ints + ints;
+    call->reals = p->reals + reals;
+    note_written(l, i, view, written);
+    view += call->in_n + call->out_n;
+    ints += call->ints_n;
+    reals += call->reals_n;
+  }
+  for (i = 0; i < p->yields_n; i++) {
+    tfd__yield *y = &p->yields[i];
+
+    if (y->kind == TFD_PLACE_RESULT) y->after = written[y->of];
+  }
+  tfd__free(written);
+  return TFD_OK;
 }
 
 static int finish(tfd__lowering *l) {
   tfd__program *p = l->p;
-  int view = 0;
-  int ints = 0;
-  int reals = 0;
   int slots;
   int i;
 
@@ -244,21 +265,10 @@ static int finish(tfd__lowering *l) {
   TFD_TRY(tfd__lower_blocks(l));
   TFD_TRY(plan(l));
   for (i = 0; i < p->views_n; i++) TFD_TRY(point(l, i));
-  for (i = 0; i < p->calls_n; i++) {
-    tfd__call *call = &p->calls[i];
-
-    call->views = p->views + view;
-    call->ints = p->ints + ints;
-    call->reals = p->reals + reals;
-    note_written(l, i, view);
-    view += call->in_n + call->out_n;
-    ints += call->ints_n;
-    reals += call->reals_n;
-  }
+  TFD_TRY(link_calls(l));
   p->keepings_at = TFD_FRAME_SLOTS + p->inputs_n + p->variables_n + p->fresh_n +
                    l->g->draws_n + l->g->numbers_n;
   slots = p->keepings_at + 2 * p->keepings_n;
-  l->impossible = l->impossible || slots > INT16_MAX;
   p->frame = tfd__calloc((size_t)slots, sizeof *p->frame);
   p->made = tfd__calloc((size_t)p->fresh_n + 1, sizeof *p->made);
   p->ready = tfd__calloc((size_t)p->inputs_n + 1, sizeof *p->ready);

@@ -177,7 +177,6 @@ static bool is_constant(const tfd__pending *p) {
 ** would miss what runs at the trace alone. */
 static int note_folded(tfd_graph *g, const tfd__pending *p) {
   int i;
-  int k;
 
   g = tfd__graph_root(g);
   for (i = 0; i < p->in_n; i++) {
@@ -186,9 +185,9 @@ static int note_folded(tfd_graph *g, const tfd__pending *p) {
     if (t == NULL || t->id >= g->first_id || !tfd__is_float(t->view.dtype)) {
       continue;
     }
-    for (k = 0; k < g->folded_n && g->folded[k] != t; k++) continue;
-    if (k < g->folded_n) continue;
+    if (tfd__map_get(&g->folded_map, key_of(t)) >= 0) continue;
     TFD_TRY(TFD_GROW(g->folded, 1));
+    TFD_TRY(tfd__map_set(&g->folded_map, key_of(t), g->folded_n));
     tfd__retain(t);
     g->folded[g->folded_n++] = t;
   }

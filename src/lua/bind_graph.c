@@ -1,6 +1,7 @@
 /* Calls of traced functions without a stop in Lua: the key of plain arguments,
 ** and one call from tensors to results. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "distribute/distribute.h"
@@ -433,18 +434,30 @@ static char *room_for_flags(lua_State *L, int n) {
   return lua_newuserdatauv(L, (size_t)n + 1, 0);
 }
 
-static bool has_twice(const tfd__lua_handles *list,
-                      const tfd__lua_handles *more) {
-  int i;
-  int k;
+static int compare(const void *a, const void *b) {
+  uintptr_t x = (uintptr_t) * (void *const *)a;
+  uintptr_t y = (uintptr_t) * (void *const *)b;
 
-  for (i = 0; i < list->n; i++) {
-    for (k = i + 1; k < list->n; k++) {
-      if (list->p[i] == list->p[k]) return true;
-    }
-    for (k = 0; k < more->n; k++) {
-      if (list->p[i] == more->p[k]) return true;
-    }
+  return (x > y) - (x < y);
+}
+
+static bool has_twice(lua_State *L, const tfd__lua_handles *list,
+                      const tfd__lua_handles *more) {
+  size_t n = (size_t)list->n;
+  void **sorted = NULL;
+  int i;
+
+  if (n == 0) return false;
+  sorted = lua_newuserdatauv(L, n * sizeof *sorted, 0);
+  for (i = 0; i < list->n; i++) sorted[i] = list->p[i];
+  qsort(sorted, n, sizeof *sorted, compare);
+  for (i = 1; i < list->n; i++) {
+    if (sorted[i - 1] == sorted[i]) return true;
+  }
+  for (i = 0; i < more->n; i++) {
+    void *one = more->p[i];
+
+    if (bsearch(&one, sorted, n, sizeof *sorted, compare) != NULL) return true;
   }
   return false;
 }
@@ -458,6 +471,7 @@ static int core_tape_followed(lua_State *L) {
   tfd__lua_handles operands[2];
   char *flags = NULL;
   bool any = false;
+  bool twice = false;
   size_t n = 0;
   int k;
   int i;
@@ -475,8 +489,9 @@ static int core_tape_followed(lua_State *L) {
     }
   }
   if (!any) return 0;
+  twice = has_twice(L, &operands[0], &operands[1]);
   lua_pushlstring(L, flags, n);
-  lua_pushboolean(L, has_twice(&operands[0], &operands[1]));
+  lua_pushboolean(L, twice);
   return 2;
 }
 

@@ -80,8 +80,9 @@ local function finish_tidy(ok, ...)
   local handles = raw.tidy_end()
   local keep = {}
   if ok then
+    local list = { ... }
     for i = 1, select("#", ...) do
-      keep_leaves(keep, (select(i, ...)))
+      keep_leaves(keep, list[i])
     end
   end
   release_others(handles, keep)

@@ -86,7 +86,12 @@ local function read_leaf(x)
   return is_variable(x) and raw.variable_read(x) or x
 end
 
+local FEW = 8 -- select(i, ...) takes as long as there are arguments
+
 local function needs_reading(...)
+  if select("#", ...) > FEW then
+    return has_variable({ ... }, {})
+  end
   for i = 1, select("#", ...) do
     local x = select(i, ...)
     if is_variable(x) or type(x) == "table" and has_variable(x, {}) then
@@ -117,21 +122,15 @@ local function describe_leaf(x, c)
     x = raw.variable_read(x)
   end
   if tracing.is_symbolic(x) then
-    for i = 1, c.symbols.n do
-      if rawequal(c.symbols[i], x) then
-        c.gives_inputs = true
-        return { input = i }
-      end
+    local outputs, place = c.outputs, c.places[x]
+    if place == nil then
+      outputs.n = outputs.n + 1
+      outputs[outputs.n] = x
+      place = { output = outputs.n }
+      c.places[x] = place
     end
-    local outputs = c.outputs
-    for i = 1, outputs.n do
-      if rawequal(outputs[i], x) then
-        return { output = i }
-      end
-    end
-    outputs.n = outputs.n + 1
-    outputs[outputs.n] = x
-    return { output = outputs.n }
+    c.gives_inputs = c.gives_inputs or place.input ~= nil
+    return place
   elseif type(x) == "userdata" and raw.kind(x) == "slices" then
     local dims = {}
     for axis = 1, raw.slices_rank(x) do
@@ -230,10 +229,14 @@ local function record(c, fn, arguments, symbols)
     raw.graph_end(c.handle)
   end, function()
     local results = pack(fn(unpack(arguments, 1, arguments.n)))
-    c.results = { n = results.n }
+    c.results, c.places = { n = results.n }, {}
+    for i = 1, symbols.n do
+      c.places[symbols[i]] = { input = i }
+    end
     for i = 1, results.n do
       c.results[i] = describe(results[i], c, 0)
     end
+    c.places = nil
   end)
 end
 
@@ -390,8 +393,9 @@ local function next_numbers(numbers)
 end
 
 local function add_tensors(list, ...)
+  local given = { ... }
   for i = 1, select("#", ...) do
-    local x = select(i, ...)
+    local x = given[i]
     local kind = type(x) == "userdata" and raw.kind(x)
     if kind == "tensor" then
       list.n = list.n + 1

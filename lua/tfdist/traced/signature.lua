@@ -136,8 +136,9 @@ end
 ---@return string key, table tensors, string[] parts
 function M.of(...)
   local parts, tensors = { surroundings() }, { n = 0 }
+  local list = { ... } -- select(i, ...) takes as long as there are arguments
   for i = 1, select("#", ...) do
-    walk((select(i, ...)), parts, tensors, 0)
+    walk(list[i], parts, tensors, 0)
   end
   return concat(parts, "\0"), tensors, parts
 end

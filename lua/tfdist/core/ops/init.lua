@@ -112,13 +112,15 @@ raw.set_hook("operand_list", function(sig, x)
   local what, name = sig.what, sig.names[1]
   local _, n = options.list(what, name, x, "tensors")
   local list = { n = n }
-  local dtype
+  local dtype, known = nil, false
   for i = 1, n do
     local value = x[i]
     if type(value) == "userdata" and is_operand(value) then
       list[i] = value
     else
-      dtype = dtype or convert.common_dtype(x, n)
+      if not known then
+        dtype, known = convert.common_dtype(x, n), true
+      end
       list[i] = convert.operand(value, dtype, what, name .. "[" .. i .. "]")
     end
   end
