@@ -120,6 +120,35 @@ describe("tf.Variable", function()
     assert.equal("InvalidArgument", caught(v.assign_add, v, { 1 }).kind)
   end)
 
+  -- TensorFlow converts what is given to the variable's dtype, which refuses
+  -- tensors of another one.
+  it("tells of a wrong dtype in one way, however it is written", function()
+    local v = tf.Variable { 1, 2 }
+    local wrong = tf.constant({ 1, 2 }, "float64")
+    local slices = tf.IndexedSlices(wrong, tf.constant({ 0, 1 }, "int32"))
+    local positions = tf.constant({ { 0 }, { 1 } }, "int32")
+    local batch = tf.constant({ 0, 1 }, "int32")
+    local function check(name, ...)
+      local e = caught(v[name], v, ...)
+      assert.equal("ValueError", e.kind, name)
+      assert.truthy(tostring(e):find(name, 1, true))
+      assert.truthy(tostring(e):find "float32.*float64")
+    end
+    for _, name in ipairs { "assign", "assign_add", "assign_sub" } do
+      check(name, wrong)
+    end
+    for _, name in ipairs { "add", "sub", "mul", "div", "min", "max",
+      "update" } do
+      check("scatter_" .. name, slices)
+    end
+    for _, name in ipairs { "add", "sub", "min", "max", "update" } do
+      check("scatter_nd_" .. name, positions, wrong)
+    end
+    check("batch_scatter_update", slices)
+    check("batch_scatter_update", { values = wrong, indices = batch })
+    assert.same({ 1, 2 }, v:totable())
+  end)
+
   it("has the methods and operators of tensors", function()
     local v = tf.Variable { 1, 2 }
     assert.same({ 2, 4 }, (v + v):totable())
@@ -223,7 +252,7 @@ describe("scatter updates", function()
     assert.equal("TypeError", caught(function()
       rows():scatter_add { 1, 2 }
     end).kind)
-    assert.equal("InvalidArgument", caught(function()
+    assert.equal("ValueError", caught(function()
       rows():scatter_add(tf.IndexedSlices(tf.constant({ { 1, 2 } }, "int32"),
         { 0 }, { 3, 2 }))
     end).kind)

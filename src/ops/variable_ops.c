@@ -179,12 +179,12 @@ static int assign_sum(tfd_variable *variable, tfd_object *delta,
   TFD_TRY(op_number(op_name, cache, &op));
   TFD_TRY(tfd__operand(delta, &t));
   if (!tfd__shapes_agree(&t->view, have) || t->view.dtype != have->dtype) {
-    return tfd__fail(TFD_INVALID_ARGUMENT,
-                     "assign_%s: variable \"%s\" is %s %s, the delta is %s %s",
-                     op_name[0] == 'a' ? "add" : "sub", variable->name,
-                     tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
-                     tfd__dtype_name(t->view.dtype),
-                     tfd__shape_text(&t->view, b));
+    return tfd__fail(
+        t->view.dtype != have->dtype ? TFD_VALUE_ERROR : TFD_INVALID_ARGUMENT,
+        "assign_%s: variable \"%s\" is %s %s, the delta is %s %s",
+        op_name[0] == 'a' ? "add" : "sub", variable->name,
+        tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
+        tfd__dtype_name(t->view.dtype), tfd__shape_text(&t->view, b));
   }
   return tfd_variable_update(variable, op, &delta, 1, NULL, 0, NULL, 0);
 }

@@ -9,6 +9,15 @@ local text = require "tfdist.base.text"
 
 local M = {}
 
+-- What goes into the variable has its dtype, as in assignments.
+local function check_dtype(variable, method, what, given)
+  local dtype = tensor.dtype_of(variable)
+  if given ~= dtype then
+    errors.raise("ValueError", ("Variable:%s: the variable is %s, the %s are %s")
+      :format(method, dtype, what, given))
+  end
+end
+
 -- values and indices {n, 1} of IndexedSlices, in the variable's dtype.
 local function parts(variable, method, delta)
   if raw.kind(delta) ~= "slices" then
@@ -17,11 +26,7 @@ local function parts(variable, method, delta)
       "tf.IndexedSlices(values, indices, variable.shape)")
   end
   local values, indices = raw.slices_values(delta), raw.slices_indices(delta)
-  local dtype = tensor.dtype_of(variable)
-  if raw.tensor_dtype(values) ~= dtype then
-    errors.raise("InvalidArgument", ("Variable:%s: the variable is %s, the "
-      .. "slices are %s"):format(method, dtype, raw.tensor_dtype(values)))
-  end
+  check_dtype(variable, method, "slices", raw.tensor_dtype(values))
   return values, indices
 end
 
@@ -100,9 +105,10 @@ function M.install(methods, tf, is_self)
     method(name, "indices updates name=nil", function(self, indices, updates)
       local dtype = tensor.dtype_of(self)
       local what = "Variable:" .. name
+      updates = convert.operand(updates, dtype, what, "updates")
+      check_dtype(self, name, "updates", raw.operand_dtype(updates))
       return scatter(self, name, op,
-        convert.index_operand(indices, what, "indices"),
-        convert.operand(updates, dtype, what, "updates"))
+        convert.index_operand(indices, what, "indices"), updates)
     end)
   end
 
@@ -117,6 +123,7 @@ function M.install(methods, tf, is_self)
       options.check_keys("Variable:" .. what, delta, { "values", "indices" })
       values = convert.operand(delta.values,
         tensor.dtype_of(self), what, "values")
+      check_dtype(self, what, "values", raw.operand_dtype(values))
       indices = raw.operand_tensor(convert.index_operand(delta.indices, what,
         "indices"))
     else
