@@ -40,6 +40,41 @@ describe("a strategy's variables in a traced function", function()
     end
   end)
 
+  -- The text has a line for each replica.
+  replicas.pair(it, pending, "and what the replicas have are printed as eagerly",
+    function(strategy)
+      local function printed(run, start)
+        local lines = {}
+        local f = run(function(x)
+          local made = strategy:run(function()
+            local context = tf.distribute.get_replica_context()
+            return x + context.replica_id_in_sync_group
+          end)
+          tf.print("first", made, { made, 7 }, x, { output_stream = function(text)
+            lines[#lines + 1] = text
+          end })
+          return made
+        end)
+        for i = 0, 1 do f(tf.constant(start + i)) end
+        local got = f(tf.constant(100.0))
+        local given = run(function(value)
+          tf.print(value, { output_stream = function(text)
+            lines[#lines + 1] = text
+          end })
+        end)
+        given(got)
+        return lines
+      end
+      local want, got = printed(plain, 3.5), printed(tf.function_, 3.5)
+      assert.are.same(want, got)
+      assert.are.equal(4, #got)
+      for i, pair in ipairs { { "3.5", "4.5" }, { "4.5", "5.5" },
+        { "100", "101" }, { "100", "101" } } do
+        assert.truthy(got[i]:find("0  %S+  " .. pair[1] .. "\n"))
+        assert.truthy(got[i]:find("1  %S+  " .. pair[2] .. "\n"))
+      end
+    end)
+
   replicas.pair(it, pending, "are checked and given to Lua at each call",
     function(strategy)
       for _, run in ipairs { plain, tf.function_ } do

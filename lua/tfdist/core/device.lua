@@ -154,20 +154,46 @@ local function shown(x, depth)
   return "{ " .. table.concat(parts, ", ") .. " }"
 end
 
+-- Add what the graph has of leaf x to the list. Returns how to make the leaf of
+-- these values again, from `first` on; nil where the graph has nothing of it.
+local function add_printed(values, x)
+  if type(x) ~= "userdata" or not raw.is_operand(x) then
+    return nil
+  end
+  local first = values.n + 1
+  if raw.kind(x) ~= "value" then
+    values[first], values.n = x, first
+    return function(given)
+      return given[first]
+    end
+  end
+  local count = raw.value_count(x)
+  for i = 1, count do
+    values[first + i - 1] = raw.value_component(x, i - 1)
+    if values[first + i - 1] == nil then
+      return nil -- known to Lua alone
+    end
+  end
+  values.n = values.n + count
+  local strategy, kind = raw.value_strategy(x), raw.value_kind_of(x)
+  return function(given)
+    return raw.value_new(strategy, kind, { n = count,
+      unpack(given, first, first + count - 1) })
+  end
+end
+
 -- At each call of the function that is being traced.
 local function print_later(list, n, more)
   local flat = nest.flatten { n = n, unpack(list, 1, n) }
-  local values, at = { n = 0 }, {}
+  local values, again_of = { n = 0 }, {}
   for i = 1, flat.n do
-    if type(flat[i]) == "userdata" and raw.is_operand(flat[i]) then
-      values.n = values.n + 1
-      values[values.n], at[values.n] = flat[i], i
-    end
+    again_of[i] = add_printed(values, flat[i])
   end
   tracing.host(values, function(...)
+    local given = { ... }
     local now = { n = flat.n, unpack(flat, 1, flat.n) }
-    for i = 1, select("#", ...) do
-      now[at[i]] = select(i, ...)
+    for i, again in pairs(again_of) do
+      now[i] = again(given)
     end
     local again = nest.pack_sequence_as({ n = n, unpack(list, 1, n) }, now)
     again[n + 1] = more
