@@ -218,7 +218,7 @@ typedef struct tfd__finisher {
 
 /* Slots may be NULL where this is said. Errors: as tfd__fail; UNAVAILABLE with
 ** the reason from discover when there is no such device here. */
-#define TFD_BACKEND_ABI 9
+#define TFD_BACKEND_ABI 10
 
 typedef struct tfd__backend {
   int abi;                 /* TFD_BACKEND_ABI; first for ever */

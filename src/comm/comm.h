@@ -292,7 +292,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 11
+#define TFD_PROVIDER_ABI 12
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {
