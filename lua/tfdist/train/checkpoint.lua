@@ -18,7 +18,6 @@ local errors = require "tfdist.base.errors"
 local files = require "tfdist.core.files"
 local graphs = require "tfdist.train.object_graph"
 local json = require "tfdist.core.json"
-local notice = require "tfdist.base.notice"
 local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
 local raw = require "tfdist.core.raw"
@@ -26,6 +25,7 @@ local state = require "tfdist.core.state"
 local text = require "tfdist.base.text"
 local together = require "tfdist.train.together"
 local tracing = require "tfdist.core.tracing"
+local unmatched = require "tfdist.train.unmatched"
 local distributed = require "tfdist.distribute.variables"
 
 -- Puts the default context in place.
@@ -513,16 +513,6 @@ local function status_method(name, fn)
   end
 end
 
-local function first_few(list)
-  table.sort(list)
-  local shown = {}
-  for i = 1, math.min(#list, 5) do
-    shown[i] = list[i]
-  end
-  return table.concat(shown, ", ")
-    .. (#list > 5 and (" and %d more"):format(#list - 5) or "")
-end
-
 local function check_existing(self, root)
   self:settle_all(root)
   local missing = {}
@@ -534,7 +524,7 @@ local function check_existing(self, root)
   if #missing > 0 then
     errors.raise("AssertionError", ("%s: no value for %d object%s here: %s")
       :format(self.path, #missing, #missing == 1 and "" or "s",
-      first_few(missing)))
+      unmatched.first_few(missing)))
   end
 end
 
@@ -555,7 +545,8 @@ status_method("assert_consumed", function(self, root)
   end
   if #left > 0 then
     errors.raise("AssertionError", ("%s: %d value%s without an object here: %s")
-      :format(self.path, #left, #left == 1 and "" or "s", first_few(left)),
+      :format(self.path, #left, #left == 1 and "" or "s",
+      unmatched.first_few(left)),
       "status:expect_partial() is for files that hold more than is wanted")
   end
 end)
@@ -642,6 +633,9 @@ function M.read(root, path, what)
     check_copies(what, found)
     waits = restore:watch(found)
   end)
+  if what ~= "load_weights" then -- which tells itself
+    unmatched.tell_nothing(restore, root, what)
+  end
   return setmetatable({ restore = restore, root = root }, Status)
 end
 
@@ -651,60 +645,6 @@ end
 ---@return string path
 function M.save_weights(model, path)
   return M.write(model, path, "save_weights")
-end
-
--- Numbers of the nodes that belong to optimizers: their slots, and what else
--- the root's has.
-local function optimizer_nodes(nodes)
-  local found = {}
-  local function add(i)
-    if i ~= nil and not found[i] then
-      found[i] = true
-      for _, child in pairs(nodes[i + 1].children) do
-        add(child)
-      end
-    end
-  end
-  add(nodes[1].children.optimizer)
-  for i = 1, nodes.n do
-    for _, slot in ipairs(nodes[i].slots or {}) do
-      add(slot.node)
-    end
-  end
-  return found
-end
-
--- Tell which variables of a built model kept their values, and, when it has
--- all it will ever have, which values of the file were of no use.
-local function report(model, restore)
-  if not (getmetatable(model) or {}).is_keras_layer then
-    return
-  end
-  local missing, left, variables = {}, {}, model.variables
-  for _, v in ipairs(variables) do
-    if not restore.restored[v] then
-      missing[#missing + 1] = v.name
-    end
-  end
-  if #missing > 0 then
-    notice.warn(("load_weights: %s has no value for %d of the %d variables of "
-      .. "model %s: %s"):format(restore.path, #missing, #variables, model.name,
-      first_few(missing)))
-  end
-  if rawget(model, "_layers") == nil or not model.built then
-    return
-  end
-  local others = optimizer_nodes(restore.nodes)
-  for i = 1, restore.nodes.n do
-    local node = restore.nodes[i]
-    if node.key ~= nil and not restore.used[node] and not others[i - 1] then
-      left[#left + 1] = node.key
-    end
-  end
-  if #left > 0 then
-    notice.warn(("load_weights: model %s has no variable for %d of the values "
-      .. "in %s: %s"):format(model.name, #left, restore.path, first_few(left)))
-  end
 end
 
 --- Read what save_weights wrote. Layers that are not built yet get their
@@ -717,7 +657,7 @@ end
 function M.load_weights(model, path)
   files.path("load_weights", "the path", path)
   local status = M.read(model, path, "load_weights")
-  report(model, status.restore)
+  unmatched.tell_weights(model, status.restore)
   return status
 end
 
