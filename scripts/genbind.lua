@@ -404,6 +404,7 @@ local PUSH = {
 function C.call(f, call, pushes, early)
   if f.returns == "status" then
     local makes = f.makes and not f.doc:find("Blocks:", 1, true)
+      or f.doc:find("call it again after ResourceExhausted", 1, true)
     return ("%s  %s(L, %s);\n%s  return %d;\n"):format(early,
       makes and "TFD_LUA_TRY_TWICE" or "TFD_LUA_TRY", call,
       table.concat(pushes), f.outs)

@@ -301,7 +301,10 @@ int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p) {
     tfd__span_end(TFD_SPAN_GRAPH, tfd__span_name(graph->name), begin,
                   tfd__context()->replica);
   }
-  if (rc != TFD_OK) (void)tfd_graph_stop(graph);
+  if (rc != TFD_OK &&
+      (rc != TFD_RESOURCE_EXHAUSTED || !graph->replay->resumes)) {
+    (void)tfd_graph_stop(graph);
+  }
   return rc;
 }
 

@@ -535,7 +535,8 @@ struct tfd__replay {
   int *last;           /* node that uses a value last */
   int64_t *words;
   double *numbers;
-  int next; /* node */
+  int next;     /* node */
+  bool resumes; /* the node that failed had no effect: it may run again */
 };
 
 int tfd__replay_new(tfd_graph *g, tfd_tensor *const *inputs,

@@ -768,11 +768,12 @@ static int run_flow(tfd_graph *g, tfd__replay *r, int k,
 }
 
 int tfd__replay_next(tfd_graph *g, tfd__replay *r, tfd_graph_event *event_p) {
-  if (r->frame != NULL) {
+  if (r->frame != NULL || r->resumes) {
     r->next--; /* in the middle of it */
   } else if (r->next > 0) {
     drop(g, r, r->next - 1);
   }
+  r->resumes = false;
   while (r->next < g->body.nodes_n) {
     int k = r->next++;
     const tfd__node *n = &g->body.nodes[k];
@@ -783,8 +784,12 @@ int tfd__replay_next(tfd_graph *g, tfd__replay *r, tfd_graph_event *event_p) {
     if (n->flow >= 0) {
       TFD_TRY(run_flow(g, r, k, event_p));
       if (*event_p == TFD_GRAPH_HOST) return TFD_OK;
+    } else if (n->joint != NULL) {
+      TFD_TRY(run_joint(g, r, n));
     } else {
-      TFD_TRY(n->joint != NULL ? run_joint(g, r, n) : step(g, r, n));
+      r->resumes = true;
+      TFD_TRY(step(g, r, n));
+      r->resumes = false;
     }
     drop(g, r, k);
   }

@@ -134,11 +134,14 @@ TFD_API int tfd_graph_result_count(const tfd_graph *graph);
  * this context the ops are recorded there, of a graph without steps of the
  * host, choices, loops and communication.
  * Errors: InvalidArgument for other dtypes or shapes; FailedPrecondition when
- *   the graph is not complete or runs already. */
+ *   the graph is not complete or runs already. Free memory and call it again
+ *   after ResourceExhausted. */
 TFD_API int tfd_graph_start(tfd_graph *graph, tfd_tensor *const *inputs,
                             int inputs_n, const int64_t *words, int words_n,
                             const double *numbers, int numbers_n);
-/** Go on until done or until a step of the host. A call that failed is over. */
+/** Go on until done or until a step of the host. A call that failed is over;
+ * but free memory and call it again after ResourceExhausted, and it goes on
+ * where that is possible. */
 TFD_API int tfd_graph_next(tfd_graph *graph, tfd_graph_event *event_p);
 /** The step of the host that is due: its number and how many values it has. */
 TFD_API int tfd_graph_due(tfd_graph *graph, int64_t *number_p, int *values_n_p);
