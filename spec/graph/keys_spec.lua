@@ -475,8 +475,8 @@ end)
 
 describe("what differs between two calls", function()
   local function difference(a, b)
-    local _, _, old = signature.of(unpack(a, 1, a.n or #a))
-    local _, _, new = signature.of(unpack(b, 1, b.n or #b))
+    local _, _, old = signature.of({}, unpack(a, 1, a.n or #a))
+    local _, _, new = signature.of({}, unpack(b, 1, b.n or #b))
     return signature.difference(old, new)
   end
 

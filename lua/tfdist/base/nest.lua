@@ -131,7 +131,9 @@ function M.leaves(what, structure)
   return out
 end
 
--- "x", 'x[1].y' for messages.
+--- "element x", 'element x[1].y' for messages, of a list of keys.
+---@param path any[]
+---@return string
 local function path_text(path)
   if #path == 0 then
     return "the structure itself"
@@ -148,6 +150,8 @@ local function path_text(path)
   end
   return "element " .. table.concat(parts)
 end
+
+M.path_text = path_text
 
 local function differ(what, path, why)
   errors.raise("ValueError", ("%s: structures differ at %s: %s"):format(

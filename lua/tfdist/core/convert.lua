@@ -33,7 +33,8 @@ text.add_describer(function(x)
     if kind == nil then
       return nil
     elseif raw.is_released(x) then
-      return "a released " .. kind
+      return kind == "slices" and "released IndexedSlices"
+        or "a released " .. kind
     elseif kind == "variable" then
       return "the Variable " .. text.quote(raw.variable_name(x))
     end

@@ -217,7 +217,7 @@ end
 -- The entry for a call and its tensors. Where there is none and the call
 -- `may_be_plain`: nil, and for the first such call why and its key.
 local function entry_of(self, may_be_plain, ...)
-  local key, tensors, parts = signature.of(...)
+  local key, tensors, parts = signature.of(self, ...)
   local given, entry = key, self.entries[key]
   if entry ~= nil then
     use(self, entry)
@@ -243,7 +243,7 @@ local function entry_of(self, may_be_plain, ...)
     if entry == nil then
       return nil, why, given
     elseif self.by_size then
-      key = (signature.of(...))
+      key = (signature.of(self, ...))
       if not by_size then
         keep_by_size(self)
       end
@@ -397,7 +397,7 @@ end
 
 -- A graph for all sizes that the specs leave open.
 local function open_concrete(self, arguments, given)
-  local _, tensors = signature.of(unpack(given, 1, given.n))
+  local _, tensors = signature.of(self, unpack(given, 1, given.n))
   local dims = input_signature.dims_of(arguments)
   local c = trace(self, given, tensors, dims)
   c.known = dims
@@ -488,7 +488,7 @@ make = function(fn, given_specs, reduce_retracing)
     local over = make(function(kwargs, ...)
       return held[1]:run(self.within, pack(...), kwargs)
     end, nil, reduce_retracing)
-    over.name = self.name
+    over.name, over.hidden = self.name, 1
     return over
   end
   return self

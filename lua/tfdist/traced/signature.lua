@@ -19,6 +19,7 @@ local concat, select, type = table.concat, select, type
 local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local kind_of, dtype_of, rank_of, dim_of = raw.kind, raw.tensor_dtype,
   raw.tensor_rank, raw.tensor_dim
+local is_released = raw.is_released
 local number_type = rawget(math, "type") or function()
   return "number"
 end
@@ -53,12 +54,45 @@ local function slices_dims(x)
   return dims
 end
 
+local WITH_TENSORS = { tensor = true, value = true, slices = true }
+
+-- A handle of what has tensors, which somebody released.
+local function is_closed(x)
+  return is_released(x) and WITH_TENSORS[kind_of(x)] == true
+end
+
+-- The handle of x that was released, x or one inside a value or IndexedSlices.
+local function closed_in(x)
+  if type(x) ~= "userdata" then
+    return nil
+  elseif is_closed(x) then
+    return x
+  end
+  local kind = kind_of(x)
+  if kind == "tensor" then
+    return nil
+  elseif kind == "slices" then
+    return closed_in(raw.slices_values(x)) or closed_in(raw.slices_indices(x))
+  end
+  local list = values.is_value(x) and values.components(x) or { n = 0 }
+  for i = 1, list.n do
+    local found = closed_in(list[i])
+    if found ~= nil then
+      return found
+    end
+  end
+  return nil
+end
+
 -- One walk over the arguments: parts of the key, tensors on the way.
+-- tensors.closed: was one released?
 local function walk(x, parts, tensors, depth)
   local n = #parts + 1
   local kind = type(x)
   if kind == "userdata" then
-    if kind_of(x) == "tensor" then
+    if is_closed(x) then
+      tensors.closed, parts[n] = true, "released"
+    elseif kind_of(x) == "tensor" then
       tensors.n = tensors.n + 1
       tensors[tensors.n] = x
       parts[n] = tensor_text(x)
@@ -92,7 +126,7 @@ local function walk(x, parts, tensors, depth)
       local before = tensors.n
       walk(keys[i], parts, tensors, depth + 1)
       -- The trace has symbols in the places of tensors; keys stay what they are.
-      if tensors.n ~= before then
+      if tensors.n ~= before or closed_in(keys[i]) ~= nil then
         errors.raise("TypeError", "function_: a table of the arguments has a "
           .. "tensor as a key: " .. tostring(keys[i]), "keys are strings or "
           .. "numbers, as t:item()")
@@ -132,13 +166,61 @@ local function surroundings()
   return concat(parts, " ")
 end
 
---- The key of a call: text, its tensors (a list with n), and its parts.
+-- The handle in a structure that was released; path: the keys on the way there.
+local function find_closed(x, path)
+  if not nest.is_nested(x) then
+    return closed_in(x)
+  end
+  local n, keys = nest.layout(x)
+  local depth = #path + 1
+  for i = 1, depth <= nest.MAX_DEPTH and n + (keys and #keys or 0) or 0 do
+    path[depth] = i <= n and i or keys[i - n]
+    local found = find_closed(x[path[depth]], path)
+    if found ~= nil then
+      return found
+    end
+  end
+  path[depth] = nil
+  return nil
+end
+
+--- Refuse tensors among these arguments, a list with n, that were released.
+--- Errors: FailedPrecondition.
+---@param whose table  a function: `name`, and `hidden` = how many arguments come
+---  before those that the script gives, kwargs, nil = none
+function M.check_open(whose, arguments)
+  local hidden, path = whose.hidden or 0, {}
+  for i = 1, arguments.n do
+    local x = arguments[i]
+    local found
+    if type(x) == "userdata" then
+      found = closed_in(x)
+    elseif nest.is_nested(x) then
+      found = find_closed(x, path)
+    end
+    if found ~= nil then
+      errors.raise("FailedPrecondition", ("%s: %s%s is %s"):format(whose.name,
+        #path > 0 and nest.path_text(path) .. " of " or "",
+        i > hidden and "argument " .. i - hidden or "kwargs",
+        text.describe(found)))
+    end
+  end
+end
+
+--- The key of a call: text, its tensors (a list with n), and its parts. `whose`
+--- as in M.check_open.
+--- Errors: FailedPrecondition for a tensor that was released.
 ---@return string key, table tensors, string[] parts
-function M.of(...)
+function M.of(whose, ...)
   local parts, tensors = { surroundings() }, { n = 0 }
   local list = { ... } -- select(i, ...) takes as long as there are arguments
-  for i = 1, select("#", ...) do
+  local n = select("#", ...)
+  for i = 1, n do
     walk(list[i], parts, tensors, 0)
+  end
+  if tensors.closed then
+    list.n = n
+    M.check_open(whose, list)
   end
   return concat(parts, "\0"), tensors, parts
 end

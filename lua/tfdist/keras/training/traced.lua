@@ -29,6 +29,7 @@ local TRIES = 8 -- traces that may fail for one reason
 -- Kinds that say what was at the time, nothing about the step.
 local PASSING = { ResourceExhausted = true, Unavailable = true, Aborted = true,
   DeadlineExceeded = true }
+local STEP = { name = "a step of the model", hidden = 1 } -- the examples
 local MET = {} -- in a graph's place: the signature was met once
 
 -- May steps of the model be graphs here?
@@ -156,7 +157,7 @@ local function entry_of(model, own, mode, body, pack)
   local key, tensors, entry
   key = raw.graph_key(own.step_examples, unpack(pack, 1, pack.n))
   if key == nil then
-    key, tensors = signature.of(own.step_examples, unpack(pack, 1, pack.n))
+    key, tensors = signature.of(STEP, own.step_examples, unpack(pack, 1, pack.n))
   end
   entry = kept.entries[key]
   if entry == nil then
@@ -166,7 +167,7 @@ local function entry_of(model, own, mode, body, pack)
     kept.entries[key], kept.count = MET, kept.count + 1
     return nil
   elseif tensors == nil and (entry == MET or not entry.plain) then
-    tensors = select(2, signature.of(unpack(pack, 1, pack.n)))
+    tensors = select(2, signature.of(STEP, 0, unpack(pack, 1, pack.n)))
   end
   if entry == MET then
     local ok
@@ -206,7 +207,7 @@ end
 function M.known(kept, examples, pack)
   local key, tensors = raw.graph_key(examples, unpack(pack, 1, pack.n)), nil
   if key == nil then
-    key, tensors = signature.of(examples, unpack(pack, 1, pack.n))
+    key, tensors = signature.of(STEP, examples, unpack(pack, 1, pack.n))
   end
   local entry = kept.entries[key]
   if entry == nil or entry == MET then
