@@ -29,6 +29,55 @@ describe("iterator:get_next() in a traced function", function()
     assert.is_true(tf.executing_eagerly())
   end)
 
+  -- The line, the count and the hint.
+  it("tells of the end as where ops run", function()
+    local strategy = tf.distribute.MirroredStrategy { "CPU:0" }
+    local data = tf.data.Dataset.range(3)
+    for unit, make in pairs {
+      elements = function() return data:iter() end,
+      steps = function()
+        return strategy:experimental_distribute_dataset(data):iter()
+      end,
+    } do
+      local function next_of(it)
+        local x = it:get_next()
+        return tf.reduce_sum(strategy:reduce("sum", x))
+      end
+      local line = debug.getinfo(next_of, "S").linedefined + 1
+      local g = tf.function_(next_of)
+      for _, fn in ipairs { next_of, g } do
+        local it = make()
+        for _ = 1, 3 do fn(it) end
+        local e = expect.failure(fn, it)
+        assert.are.equal(("spec/graph/data_spec.lua:%d: OutOfRange: get_next: the "
+          .. "data set has ended after 3 %s\nhint: a for loop over dataset:iter() "
+          .. "ends by itself"):format(line, unit), tostring(e))
+      end
+    end
+  end)
+
+  it("counts from the beginning where each call makes the iterator", function()
+    local n = 3
+    local data = tf.data.Dataset.from_generator(function()
+      local i = 0
+      return function()
+        i = i + 1
+        return i <= n and tf.constant(i) or nil
+      end
+    end, { output_signature = tf.TensorSpec({}, "float32") })
+    local function two()
+      local it = data:iter()
+      return it:get_next() + it:get_next()
+    end
+    local f = tf.function_(two)
+    assert.are.equal(3, f():item())
+    n = 1
+    for _ = 1, 2 do
+      assert.are.equal(tostring(expect.failure(two)), tostring(expect.failure(f)))
+    end
+    raises("OutOfRange", "the data set has ended after 1 element\n", f)
+  end)
+
   it("takes several, in their order, also in branches and loops", function()
     local it = D.range(100):iter()
     local f = tf.function_(function(n)

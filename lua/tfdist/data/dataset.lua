@@ -433,8 +433,9 @@ function M.next_pack(self)
     pcall(M.isolated, pull, self))
 end
 
-local function next_traced(self, way)
-  return steps.step(self, way, tracing.lifted(M.spec_of, self.node), M.next_pack)
+local function next_traced(self, way, ended)
+  return steps.step(self, way, tracing.lifted(M.spec_of, self.node), M.next_pack,
+    ended)
 end
 
 -- The failed pull at the end is counted too.

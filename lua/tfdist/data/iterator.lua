@@ -16,13 +16,23 @@ local function amount(kind, n)
   return ("%d %s%s"):format(n, kind.unit, n == 1 and "" or "s")
 end
 
+-- Past the end; `where`: the line that asked, nil = one that runs now. A loop of
+-- a trace asks as often as there were elements then.
+local function raise_end(kind, self, way, where)
+  errors.raise("OutOfRange", "get_next: the data set has ended after "
+    .. amount(kind, kind.taken(self)), way == "next"
+    and "a for loop over dataset:iter() ends by itself" or nil, where)
+end
+
 -- Inside a trace: an element that each call takes anew.
 local function traced(kind, self, way)
   if kind.traced == nil then
     errors.raise("NotImplementedError", kind.name .. ": elements cannot be taken "
       .. "inside a traced function", "take them outside and pass them to it")
   end
-  return kind.traced(self, way)
+  return kind.traced(self, way, function(iterator, where)
+    raise_end(kind, iterator, way, where)
+  end)
 end
 
 local function add_steps(kind, methods, check)
@@ -40,9 +50,7 @@ local function add_steps(kind, methods, check)
     end
     local pack = next_pack(self)
     if pack == nil then
-      errors.raise("OutOfRange", "get_next: the data set has ended after "
-        .. amount(kind, kind.taken(self)),
-        "a for loop over dataset:iter() ends by itself")
+      raise_end(kind, self, "next")
     end
     return unpack(pack, 1, pack.n)
   end
@@ -66,9 +74,10 @@ end
 --- and check(self, "method"), which raises unless self is of the class.
 ---@param kind table  { name = "DatasetIterator",
 ---  next_pack = function(self) the next element as a pack, nil at the end,
----  traced = function(self, way) the same inside a trace, nil = it cannot:
----    a pack of symbols (nil at the end) for "next" and "loop", an Optional of
----    them for "optional",
+---  traced = function(self, way, ended) the same inside a trace, nil = it
+---    cannot: a pack of symbols (nil at the end) for "next" and "loop", an
+---    Optional of them for "optional"; ended(iterator, where) raises for calls
+---    past the end,
 ---  spec_of = function(self, pack) its packed spec,
 ---  element_spec = function(self) the spec as users see it,
 ---  taken = function(self) how many it has given, unit = "element",

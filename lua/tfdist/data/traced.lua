@@ -44,15 +44,10 @@ local function leaves_of(pack)
 end
 
 --- An element as symbols, a pack of the structure `packed`. fn() gives the next
---- pack at a call, nil at the end.
---- Errors: OutOfRange, at the call, when there is none.
+--- pack at a call.
 function M.take(what, packed, fn, devices)
   local symbols = tracing.host({ n = 0 }, function()
-    local pack = fn()
-    if pack == nil then
-      errors.raise("OutOfRange", what .. ": the data set has ended")
-    end
-    return leaves_of(pack)
+    return leaves_of(fn())
   end, answers_of(what, packed, devices))
   return nest.pack_sequence_as(packed, symbols)
 end
@@ -94,12 +89,21 @@ function M.take_optional(what, packed, fn, devices)
 end
 
 --- What `way` (as iterators.class has it) takes of an iterator. pull(iterator)
---- gives the next pack, nil at the end; devices: where its leaves are, a list.
+--- gives the next pack, nil at the end; ended(iterator, where) raises for what is
+--- past that at a call; devices: where its leaves are, a list.
 --- Errors: NotImplementedError for a loop whose length is not known.
-function M.step(self, way, packed, pull, devices)
+function M.step(self, way, packed, pull, ended, devices)
   local cell, left = rawget(self, "cell"), rawget(self, "left")
+  local where = errors.position()
   local function take()
     return pull(cell ~= nil and cell.iterator or self)
+  end
+  local function take_one()
+    local pack = take()
+    if pack == nil then
+      ended(cell ~= nil and cell.iterator or self, where)
+    end
+    return pack
   end
   if way == "optional" then
     return M.take_optional("get_next_as_optional", packed, take, devices)
@@ -113,7 +117,7 @@ function M.step(self, way, packed, pull, devices)
     end
     self.left = left - 1
   end
-  return M.take("get_next", packed, take, devices)
+  return M.take("get_next", packed, take_one, devices)
 end
 
 --- Fill in the fields of an iterator that is made inside a trace: where the

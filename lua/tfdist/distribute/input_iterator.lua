@@ -211,7 +211,7 @@ local function step_of(plan, packed, list)
 end
 
 -- Inside a trace: what each call takes anew.
-local function next_traced(self, way)
+local function next_traced(self, way, ended)
   local plan = self.plan
   check_context()
   local packed = tracing.lifted(M.packed_spec, plan)
@@ -219,7 +219,7 @@ local function next_traced(self, way)
   local got = traced.step(self, way, specs, function(iterator)
     local pack = next_step(iterator)
     return pack and tensors_of(plan, { n = pack.n, unpack(pack, 1, pack.n) })
-  end, devices)
+  end, ended, devices)
   if way ~= "optional" then
     return got and step_of(plan, packed, got)
   end
