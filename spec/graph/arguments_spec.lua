@@ -1,6 +1,10 @@
---- Arguments of traced functions that were released.
+--- Arguments of traced functions and of their concrete ones: what is made a
+--- tensor, and tensors that were released.
 local tf = require "tfdist"
 local expect = require "spec.support.expect"
+local values = require "spec.support.traces".values
+
+local Spec = tf.TensorSpec
 
 local function released(x)
   x = x or tf.constant(1.0)
@@ -19,6 +23,94 @@ local function refuses(kind, words, fn, ...)
   expect.raises(kind, ("arguments_spec.lua:%d: %s"):format(line, kind), call, fn,
     ...)
 end
+
+describe("a concrete function", function()
+  -- x * 2 + o.a
+  local function concrete(of)
+    return tf.function_(function(x, o)
+      return x * 2 + o.a
+    end):get_concrete_function(of or Spec({ 2 }, "float32"),
+      { a = Spec({}, "float32"), b = "value" }, 3)
+  end
+
+  it("makes tensors where it was traced with tensors", function()
+    local c = concrete()
+    local v, one = tf.Variable { 1, 2 }, tf.constant(1.0)
+    for _, x in ipairs { v, { 1, 2 }, { tf.constant(1.0), tf.constant(2.0) },
+      tf.constant { 1, 2 } } do
+      for _, o in ipairs { { a = 1 }, { a = one }, { a = 1, b = "value" },
+        { a = tf.Variable(1.0) } } do
+        assert.are.same({ 3, 5 }, values(c(x, o)))
+      end
+      assert.are.same({ 3, 5 }, values(c(x, { a = 1, b = "value" }, 3)))
+      assert.are.same({ 3, 5 }, values(c(x, one)))
+    end
+    v:assign { 4, 5 }
+    assert.are.same({ 9, 11 }, values(c(v, { a = 1 })))
+    local open = concrete(Spec({ -1 }, "float32"))
+    assert.are.same({ 3, 5, 7 }, values(open({ 1, 2, 3 }, { a = 1 })))
+    assert.are.same({ 3 }, values(open({ 1 }, { a = 1 })))
+  end)
+
+  it("makes a tensor of a list of one", function()
+    local c = tf.function_(function(x) return x + 1 end):get_concrete_function(
+      Spec({ 1 }, "float32"))
+    assert.are.same({ 4 }, values(c { tf.constant(3.0) }))
+    assert.are.same({ 4 }, values(c { 3 }))
+  end)
+
+  it("may leave out values that came before the tensors", function()
+    local c = tf.function_(function(k, x) return x * k end)
+      :get_concrete_function(3, Spec({ 2 }, "float32"))
+    assert.are.same({ 3, 6 }, values(c { 1, 2 }))
+    assert.are.same({ 3, 6 }, values(c(3, { 1, 2 })))
+    refuses("TypeError", "a value that is no tensor is the number 4", c, 4,
+      { 1, 2 })
+  end)
+
+  it("has gradients in a variable that it is given", function()
+    local c, v = concrete(), tf.Variable { 1, 2 }
+    local tape, y = tf.GradientTape(function() return c(v, { a = 1 }) end)
+    assert.are.same({ 2, 2 }, values(tape:gradient(y, v)))
+  end)
+
+  it("names what is no such tensor, and the spec", function()
+    local c, x = concrete(), tf.ones { 2 }
+    local function wrong(words, ...)
+      refuses("TypeError", words, c, ...)
+    end
+    local of_x = ", it was traced with TensorSpec(float32 {2})"
+    local of_a = ", it was traced with TensorSpec(float32 {})"
+    wrong(": argument 1 is the number 5" .. of_x, 5, { a = 1 })
+    wrong(': argument 1 is the string "x"' .. of_x, "x", { a = 1 })
+    wrong(": argument 1 is nil" .. of_x, nil, { a = 1 })
+    wrong(": argument 1 is float32 {3}" .. of_x, { 1, 2, 3 }, { a = 1 })
+    wrong(": argument 1 is a table" .. of_x .. "; call: element [2] of argument "
+      .. "must be a number", { 1, "x" }, { a = 1 })
+    wrong(": argument 1 is int32 {2}" .. of_x,
+      tf.Variable({ 1, 2 }, { dtype = "int32" }), { a = 1 })
+    wrong(': element a of argument 2 is the string "x"' .. of_a, x, { a = "x" })
+    c = tf.function_(function(list) return list[1][1] + list[2] end)
+      :get_concrete_function { { Spec({}, "float32") }, Spec({}, "float32") }
+    wrong(': element [2] of argument 1 is the string "x"', { { 1 }, "x" })
+    wrong(': element [1][1] of argument 1 is the string "x"', { { "x" }, 1 })
+    c = concrete()
+    wrong("a value that is no tensor is the number 4", { 1, 2 },
+      { a = 1, b = "value" }, 4)
+    wrong('a value that is no tensor is the string "other"', { 1, 2 },
+      { a = 1, b = "other" }, 3)
+  end)
+
+  it("refuses a tensor that was released, by its place", function()
+    local c, x = concrete(), tf.ones { 2 }
+    refuses("FailedPrecondition", ": argument 1 is a released tensor", c,
+      released(tf.ones { 2 }), { a = 1 })
+    refuses("FailedPrecondition", ": element a of argument 2 is a released "
+      .. "tensor", c, x, { a = released() })
+    refuses("TypeError", ": argument 1 is a released variable, it was traced "
+      .. "with", c, released(tf.Variable { 1, 2 }), { a = 1 })
+  end)
+end)
 
 describe("a traced function", function()
   local f

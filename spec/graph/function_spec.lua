@@ -609,7 +609,7 @@ describe("a concrete function", function()
     local c = f:get_concrete_function(tf.TensorSpec { 2 }, true)
     assert.are.same({ 2, 3 }, values(c(tf.constant { 1, 2 })))
     raises("TypeError", "(TensorSpec(float32 {2})): expected 1 tensors, got 0 "
-      .. "among 2 values", c, 3, true)
+      .. "among 3 values", c, 3, true, false)
     raises("ValueError", 'graph: stage must be one of recorded, lowered, costs, '
       .. 'got "lower"', c.graph, c, "lower")
     raises("InvalidArgument", "was traced with float32 {2}", c,

@@ -1,6 +1,7 @@
 --- One traced graph of a function: made by a trace, called with tensors.
 local counted = require "tfdist.core.counted"
 local errors = require "tfdist.base.errors"
+local input_signature = require "tfdist.traced.input_signature"
 local lists = require "tfdist.base.lists"
 local nest = require "tfdist.base.nest"
 local options = require "tfdist.base.options"
@@ -326,6 +327,46 @@ local function check_others(self, flat)
   end
 end
 
+-- Where tensors stand among the arguments that it was traced with: the spec of
+-- each in its place, true for values and IndexedSlices, which have several, and
+-- false for what has none. specs.at counts.
+local function places_of(x, specs)
+  if nest.is_nested(x) then
+    local out, any = {}, false
+    local n, keys = nest.layout(x)
+    for i = 1, n + (keys and #keys or 0) do
+      local key = i <= n and i or keys[i - n]
+      out[key] = places_of(x[key], specs)
+      any = any or out[key] ~= false
+    end
+    return any and out
+  end
+  local first = specs.at
+  signature.map_tensors(function(t)
+    specs.at = specs.at + 1
+    return t
+  end, x)
+  if specs.at == first then
+    return false
+  end
+  return raw.kind(x) ~= "tensor" or specs[specs.at]
+end
+
+-- For all arguments, and for those alone that have tensors.
+local function all_places_of(arguments, specs)
+  specs.at = 0
+  local all, few = { n = arguments.n }, { n = 0 }
+  for i = 1, arguments.n do
+    all[i] = places_of(arguments[i], specs)
+    if all[i] then
+      few.n = few.n + 1
+      few[few.n] = all[i]
+    end
+  end
+  specs.at = nil
+  return all, few
+end
+
 --- Likewise, to one that can be called.
 function M.trace(name, fn, arguments, ...)
   local c = M.record(name, fn, arguments, ...)
@@ -337,6 +378,7 @@ function M.trace(name, fn, arguments, ...)
     c.specs[i] = spec.new(raw.tensor_dims(symbols[i]),
       raw.tensor_dtype(symbols[i]))
   end
+  c.all_places, c.few_places = all_places_of(arguments, c.specs)
   c.uncertain, c.has_parts = trace.uncertain, trace.has_parts == true
   c.has_custom_gradient = trace.has_custom_gradient == true
   c.plain, c.arranged = is_plain(c)
@@ -507,17 +549,92 @@ function M.run(c, inputs)
   end, collect, c, graph))
 end
 
---- Call with the function's tensors, in their order.
---- Errors: TypeError, InvalidArgument for others than it was traced with.
-function Concrete:__call(...)
-  local flat = nest.flatten(pack(...))
+-- The places that these arguments are for: values beside the tensors may be left
+-- out. nil where their number tells of none.
+local function places_for(self, n)
+  local all = self.all_places
+  if n == self.few_places.n and n ~= all.n then
+    return self.few_places
+  end
+  for i = n + 1, all.n do
+    if all[i] then
+      return nil
+    end
+  end
+  return n <= all.n and all or nil
+end
+
+-- Is a list given where a tensor was? One of a single tensor may be meant so.
+local function has_list(places, given)
+  for i = 1, places and given.n or 0 do
+    if spec.is_spec(places[i]) and nest.is_nested(given[i]) then
+      return true
+    end
+  end
+  return false
+end
+
+-- x with tensors where places have specs; path: the keys on the way there.
+local function fit(self, places, x, i, path)
+  if spec.is_spec(places) then
+    if type(x) == "userdata" and raw.kind(x) == "tensor" then
+      return x
+    end
+    local place = "argument " .. i
+    if #path > 0 then
+      place = nest.path_text(path) .. " of " .. place
+    end
+    return input_signature.fit(self.name, place, x, places,
+      "it was traced with")
+  elseif type(places) ~= "table" or not nest.is_nested(x) then
+    return x
+  end
+  local out, depth = {}, #path + 1
+  for key, value in pairs(x) do
+    out[key] = value
+  end
+  for key, inner in pairs(places) do
+    path[depth] = key
+    out[key] = fit(self, inner, x[key], i, path)
+  end
+  path[depth] = nil
+  return out
+end
+
+local function fit_all(self, places, given)
+  local out = { n = given.n }
+  for i = 1, given.n do
+    out[i] = fit(self, places[i], given[i], i, {})
+  end
+  return out
+end
+
+local function inputs_among(flat)
   local inputs = { n = 0 }
+  local function add(t)
+    inputs.n = inputs.n + 1
+    inputs[inputs.n] = t
+    return t
+  end
   for i = 1, flat.n do
-    signature.map_tensors(function(t)
-      inputs.n = inputs.n + 1
-      inputs[inputs.n] = t
-      return t
-    end, flat[i])
+    signature.map_tensors(add, flat[i])
+  end
+  return inputs
+end
+
+--- Call with the function's tensors, in their order; what else a tensor can be
+--- made of, variables too, is one where the trace had one.
+--- Errors: TypeError, InvalidArgument for others than it was traced with;
+---   FailedPrecondition for a tensor that was released.
+function Concrete:__call(...)
+  local given = pack(...)
+  signature.check_open(self, given)
+  local flat = nest.flatten(given)
+  local inputs = inputs_among(flat)
+  local places = places_for(self, given.n)
+  if places and (inputs.n ~= self.inputs_n or has_list(places, given)) then
+    flat = nest.flatten(fit_all(self, places, given))
+    inputs = inputs_among(flat)
   end
   if inputs.n ~= self.inputs_n then
     errors.raise("TypeError", ("%s: expected %d tensors, got %d among %d values")

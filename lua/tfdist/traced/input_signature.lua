@@ -124,18 +124,22 @@ end
 
 -- Arguments --------------------------------------------------------------------
 
-local function wrong_input(name, i, got, want, why)
-  errors.raise("TypeError", ("%s: argument %d is %s, input_signature asks for "
-    .. "%s%s"):format(name, i, got, tostring(want), why or ""))
+local ASKS = "input_signature asks for"
+
+local function wrong_input(name, i, got, want, asks, why)
+  errors.raise("TypeError", ("%s: %s is %s, %s %s%s"):format(name,
+    type(i) == "number" and "argument " .. i or i, got, asks or ASKS,
+    tostring(want), why or ""))
 end
 
--- One tensor as a spec wants it. `whole`: what the message names.
-local function fit_tensor(name, i, x, want, whole)
-  local ok, t = pcall(convert.tensor, x, want.dtype, "input_signature",
-    "argument")
+-- One tensor as a spec wants it, of argument i, a number or words for the place.
+-- `whole`: what the message names; asks: words before it.
+local function fit_tensor(name, i, x, want, whole, asks)
+  local ok, t = pcall(convert.tensor, x, want.dtype,
+    asks == nil and "input_signature" or "call", "argument")
   if not ok then
     -- Which of its elements it is, the error of the conversion knows.
-    wrong_input(name, i, text.describe(x), whole,
+    wrong_input(name, i, text.describe(x), whole, asks,
       type(x) == "table" and "; " .. loops.said(t) or nil)
   end
   local dims = raw.tensor_dims(t)
@@ -149,9 +153,16 @@ local function fit_tensor(name, i, x, want, whole)
     good = good and (size < 0 or dims[axis] < 0 or size == dims[axis])
   end
   if not good then
-    wrong_input(name, i, raw.tensor_dtype(t) .. " " .. text.shape(dims), whole)
+    wrong_input(name, i, asks and type(x) == "number" and text.describe(x)
+      or raw.tensor_dtype(t) .. " " .. text.shape(dims), whole, asks)
   end
   return t
+end
+
+--- x as a tensor that a spec describes. `place`: words for where it stands.
+--- Errors: TypeError, with asks before the spec.
+function M.fit(name, place, x, want, asks)
+  return fit_tensor(name, place, x, want, want, asks)
 end
 
 -- One leaf of the arguments.
