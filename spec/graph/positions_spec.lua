@@ -1,6 +1,7 @@
 -- Positions that only a call of a traced function knows.
 local leaks = require "spec.support.leaks"
 local R = require "spec.support.replicas"
+local raw = require "tfdist.core.raw"
 local tf = require "tfdist"
 
 local fails = R.fails
@@ -176,6 +177,50 @@ describe("a scalar position", function()
     fails("InvalidArgument", "-3 is outside [0, 2)", function()
       return x[tf.constant(-3, "int32")]:totable()
     end)
+  end)
+
+  -- As the strided_slice that it is in TensorFlow.
+  it("has a dense gradient, where ops run and in a graph", function()
+    local function same(f) return f end
+    local function squares(a)
+      local array = tf.TensorArray("float32", 3)
+      local _, filled = tf.while_loop(function(i) return tf.less(i, 3) end,
+        function(i, to) return i + 1, to:write(i, a[i] * a[i]) end,
+        { tf.constant(0, "int32"), array })
+      return filled:stack()
+    end
+    local at = tf.constant(-2, "int32")
+    local spec = { input_signature = { tf.TensorSpec({ -1 }, "float32"),
+      tf.TensorSpec({}, "int32") } }
+    for _, wrap in ipairs { same, tf.function_, tf.function_(spec) } do
+      for _, x in ipairs { tf.constant { 1, 2, 3 }, tf.Variable { 1, 2, 3 } } do
+        for want, fn in pairs { [{ 2, 4, 6 }] = squares,
+          [{ 0, 12, 0 }] = function(a, i) return a[i] * a[i] * a[i] end,
+          [{ 0, 1, 0 }] = function(a) return a[tf.constant(1, "int64")] end } do
+          local open = wrap ~= same and wrap ~= tf.function_
+          local i = open and tf.constant(1, "int32") or at
+          local tape, y = tf.GradientTape(function(tape)
+            tape:watch(x)
+            return wrap(fn)(x, i)
+          end)
+          local grad = tape:gradient(y, x)
+          assert.equal("tensor", raw.kind(grad))
+          assert.same(want, grad:totable())
+        end
+      end
+    end
+  end)
+
+  it("leaves rows that are gathered the gradient of rows", function()
+    local x = tf.ones { 3, 2 }
+    for _, rows in ipairs { tf.constant({ 0, 2 }, "int32"),
+      tf.constant({ 1 }, "int64") } do
+      local tape, y = tf.GradientTape(function(tape)
+        tape:watch(x)
+        return x[rows]
+      end)
+      assert.equal("slices", raw.kind(tape:gradient(y, x)))
+    end
   end)
 end)
 

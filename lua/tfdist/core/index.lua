@@ -5,8 +5,9 @@
 --- numbers or scalars (known ones: a traced function takes others as positions
 --- only),
 --- {} or nil for the whole axis, tf.newaxis for a new axis of size 1, or "..."
---- for as many whole axes as are left. t[tensor] takes rows by an integer
---- tensor (tf.gather) or by a boolean one (tf.boolean_mask).
+--- for as many whole axes as are left. t[tensor] takes the position of a scalar,
+--- rows by a tensor of integers (tf.gather) or by a boolean one
+--- (tf.boolean_mask).
 local errors = require "tfdist.base.errors"
 local moving = require "tfdist.core.moving"
 local raw = require "tfdist.core.raw"
@@ -100,16 +101,27 @@ raw.set_hook("index", function(problem, ...)
   return problems[problem](...)
 end)
 
--- A scalar position, which counts from the end where it is negative.
-local function counted(tf, x, t)
+local WHOLE = { {} }
+
+local function plain_get(x, key)
+  return index(x, key, M.newaxis)
+end
+
+-- x at a scalar position, which counts from the end where it is negative. It is a
+-- slice: its gradient is dense, unlike that of the rows that tf.gather takes. One
+-- outside is gathered, for the error that this raises.
+local function by_scalar(tf, x, key, t)
   local n = shape_of(x)[1]
   if n == nil then
     problems.none()
   elseif moving.unknown(t) ~= nil then
-    return moving.from_begin(tf, "index", t, n)
+    return moving.index(tf, plain_get, x, { t }, M.newaxis)
   end
   local at = raw.item(t)
-  return at < 0 and n >= 0 and at >= -n and at + n or t
+  if at >= -n and at < n then
+    return plain_get(x, at)
+  end
+  return tf.gather(plain_get(x, WHOLE), key)
 end
 
 local function by_tensor(tf, x, key)
@@ -119,16 +131,12 @@ local function by_tensor(tf, x, key)
   elseif dtype == "int32" or dtype == "int64" then
     local t = raw.operand_tensor(key)
     if raw.tensor_rank(t) == 0 then
-      key = counted(tf, x, t)
+      return by_scalar(tf, x, key, t)
     end
     return tf.gather(x, key)
   end
   errors.raise("TypeError", "index: a tensor of positions must be int32, "
     .. "int64 or bool, got " .. dtype)
-end
-
-local function plain_get(x, key)
-  return index(x, key, M.newaxis)
 end
 
 --- x[key] for everything but names; see the head of this file.
