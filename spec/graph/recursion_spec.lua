@@ -236,3 +236,97 @@ describe("a traced function that calls itself", function()
     assert.are.equal(DEEPEST, f(x):item())
   end)
 end)
+
+describe("a func of tf.py_function that comes back to it", function()
+  local SCALAR = tf.TensorSpec({}, "float32")
+  local calls, last -- the call that ends it, nil = none
+
+  before_each(function()
+    calls, last = 0, nil
+  end)
+
+  -- fn(again, ...) where again(...) is the same by py_function, as it is and
+  -- traced.
+  local function both(fn)
+    local list = {}
+    for i, wrap in ipairs { function(f) return f end, tf.function_ } do
+      local f
+      local function again(x)
+        local y = tf.py_function(function(a)
+          calls = calls + 1
+          assert(calls <= 20 * DEEPEST, "nothing bounds it")
+          return calls == last and a or f(a + 1)
+        end, { x }, SCALAR)
+        return y
+      end
+      f = wrap(function(x) return fn(again, x) end)
+      list[i] = f
+    end
+    return list
+  end
+
+  local LINE = debug.getinfo(both, "S").linedefined + 5 -- of its local y
+
+  local function refuses(f, most)
+    for _ = 1, 2 do
+      local e = expect.failure(f, tf.constant(1.0))
+      assert.are.equal("RuntimeError", e.kind, tostring(e))
+      local n = tostring(e):match("recursion_spec.lua:" .. LINE .. ": "
+        .. "RuntimeError: maximum recursion depth exceeded: more than (%d+) "
+        .. "calls of py_function inside each other")
+      assert.is_truthy(n, tostring(e))
+      assert.is_true(tonumber(n) > 100 and tonumber(n) <= most, n)
+    end
+    assert.is_true(tf.executing_eagerly())
+    assert.are.equal(0, raw.tape_active())
+  end
+
+  it("is one error where nothing ends it", function()
+    for _, f in ipairs(both(function(again, x) return again(x) + 1 end)) do
+      refuses(f, DEEPEST)
+      assert.are.equal(2 * DEEPEST, calls)
+      calls = 0
+    end
+  end)
+
+  -- What tapes and pcall take of an engine's own stack may end first.
+  it("is one error where each call waits in a tape or in pcall", function()
+    for _, fn in ipairs {
+      function(again, x)
+        local tape, y = tf.GradientTape(function(tape)
+          tape:watch(x)
+          return again(x)
+        end)
+        return tape ~= nil and y
+      end,
+      function(again, x)
+        local ok, y = pcall(again, x)
+        return ok and y or error(y, 0)
+      end,
+    } do
+      for _, f in ipairs(both(fn)) do
+        refuses(f, DEEPEST)
+      end
+    end
+  end)
+
+  it("ends where its func does not come back", function()
+    for _, f in ipairs(both(function(again, x) return again(x) end)) do
+      for _, n in ipairs { 1, 2, 40, DEEPEST } do
+        calls, last = 0, n
+        assert.are.equal(n, f(tf.constant(1.0)):item())
+      end
+    end
+  end)
+
+  it("may fail and be caught as often as one likes", function()
+    local function broken()
+      return tf.py_function(function() error("broken", 0) end, {}, SCALAR)
+    end
+    for _ = 1, 2 * DEEPEST do
+      pcall(broken)
+    end
+    local y = tf.numpy_function(function() return 3 end, {}, SCALAR)
+    assert.are.equal(3, y:item())
+  end)
+end)

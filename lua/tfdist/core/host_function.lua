@@ -82,7 +82,8 @@ local function results_of(what, wanted, ...)
 end
 
 local function call(what, fn, wanted, inputs)
-  return results_of(what, wanted, fn(unpack(inputs, 1, inputs.n)))
+  return results_of(what, wanted, tracing.call_host(what, fn,
+    unpack(inputs, 1, inputs.n)))
 end
 
 -- In a graph -------------------------------------------------------------------

@@ -113,34 +113,32 @@ local function has_room(n)
   return ok and room
 end
 
--- How many of them there are, this one too: an error that the script caught
--- leaves a count that is too high.
-local function calls_on_stack()
+-- How many calls of fn there are, that of the caller too: an error that the script
+-- caught leaves a count that is too high.
+local function calls_on_stack(fn)
   local n, level = 0, 2
   local info = getinfo(level, "f")
   while info ~= nil do
-    n = n + (info.func == M.call and 1 or 0)
+    n = n + (info.func == fn and 1 or 0)
     level = level + 1
     info = getinfo(level, "f")
   end
   return n
 end
 
-local function too_deep(calls, name)
+-- one, many: words for a call and for calls.
+local function too_deep(calls, one, many, hint)
   if calls == 0 then
-    errors.raise("RuntimeError", ("maximum recursion depth exceeded: what goes "
-      .. "on leaves no room for a call of the traced function \"%s\""):format(
-      name), "each pcall, tape and scope around it takes some of the engine's "
-      .. "calls of C")
+    errors.raise("RuntimeError", "maximum recursion depth exceeded: what goes on "
+      .. "leaves no room for a call of " .. one, "each pcall, tape and scope "
+      .. "around it takes some of the engine's calls of C")
   end
   errors.raise("RuntimeError", ("maximum recursion depth exceeded: more than %d "
-    .. "calls of traced functions inside each other, the last of \"%s\"")
-    :format(calls, name), "the trace ends with a Lua value, as a number counted "
-    .. "down; tf.while_loop repeats by tensors")
+    .. "calls of %s"):format(calls, many), hint)
 end
 
-local function returned(root, calls, ...)
-  root.calls = calls
+local function returned(counts, calls, ...)
+  counts.calls = calls
   return ...
 end
 
@@ -151,13 +149,40 @@ function M.call(name, fn, ...)
   local calls = root.calls or 0
   local room = has_room(ROOM)
   if calls >= DEEPEST_CALL or not room then
-    calls = calls_on_stack() - 1
+    calls = calls_on_stack(M.call) - 1
     if calls >= DEEPEST_CALL or not room then
-      too_deep(calls, name)
+      too_deep(calls, ('the traced function "%s"'):format(name),
+        ('traced functions inside each other, the last of "%s"'):format(name),
+        "the trace ends with a Lua value, as a number counted down; "
+        .. "tf.while_loop repeats by tensors")
     end
   end
   root.calls = calls + 1
   return returned(root, calls, fn(...))
+end
+
+local FEW = 8 -- calls inside each other that nobody asks whether there is room
+
+--- fn(...), what `what` calls of the script's while ops or a graph run.
+--- Errors: RuntimeError where it comes back to itself without end.
+function M.call_host(what, fn, ...)
+  local own = state.current
+  local counts = own.host_calls
+  if counts == nil then
+    counts = { calls = 0 }
+    own.host_calls = counts
+  end
+  local calls = counts.calls
+  local room = calls < FEW or has_room(ROOM)
+  if calls >= DEEPEST_CALL or not room then
+    calls = calls_on_stack(M.call_host) - 1
+    if calls >= DEEPEST_CALL or not room then
+      too_deep(calls, what, what .. " inside each other", "its func comes back to "
+        .. "it: a number counted down ends that")
+    end
+  end
+  counts.calls = calls + 1
+  return returned(counts, calls, fn(...))
 end
 
 --- A part of the trace that goes on; `loop`: what it records may run again.
