@@ -147,6 +147,34 @@ describe("a traced function", function()
     assert.are.equal(f(slices(tf.ones { 1, 2 })).values.shape[1], 1)
   end)
 
+  it("names the place of what its input_signature does not ask for", function()
+    local number = Spec({}, "float32")
+    local g = tf.function_ { input_signature = { number,
+      { a = { number, number }, b = number, c = { { x = number } } } } }(
+      function(x) return x end)
+    local function given(place, x)
+      local o = { a = { 1, 2 }, b = 3, c = { { x = 4 } } }
+      if place == "a[2]" then
+        o.a[2] = x
+      elseif place == "b" then
+        o.b = x
+      else
+        o.c[1].x = x
+      end
+      return o
+    end
+    assert.are.equal(5, g(5, given("b", 3)):item())
+    for _, place in ipairs { "a[2]", "b", "c[1].x" } do
+      local words = (": element %s of argument 2 is %%s, input_signature asks "
+        .. "for TensorSpec(float32 {})"):format(place)
+      refuses("TypeError", words:format 'the string "x"', g, 5, given(place, "x"))
+      refuses("TypeError", words:format "a released tensor", g, 5,
+        given(place, released()))
+    end
+    refuses("TypeError", ": argument 1 is a released tensor, input_signature "
+      .. "asks for", g, released(), given("b", 3))
+  end)
+
   it("counts the arguments of a run as the script does", function()
     local strategy = tf.distribute.MirroredStrategy { "CPU:0" }
     refuses("FailedPrecondition", ": argument 1 is a released tensor",

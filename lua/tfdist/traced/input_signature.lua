@@ -126,13 +126,41 @@ end
 
 local ASKS = "input_signature asks for"
 
-local function wrong_input(name, i, got, want, asks, why)
-  errors.raise("TypeError", ("%s: %s is %s, %s %s%s"):format(name,
-    type(i) == "number" and "argument " .. i or i, got, asks or ASKS,
-    tostring(want), why or ""))
+-- Words for a place: { i = number of an argument, n = of its leaf, specs = what it
+-- is built as }, a number of an argument, or words already.
+local function place_of(at)
+  if type(at) == "number" then
+    return "argument " .. at
+  elseif type(at) == "string" then
+    return at
+  end
+  local left, path = at.n, {}
+  local function find(x)
+    if not nest.is_nested(x) then
+      left = left - 1
+      return left == 0
+    end
+    local n, keys = nest.layout(x)
+    local depth = #path + 1
+    for k = 1, n + (keys and #keys or 0) do
+      path[depth] = k <= n and k or keys[k - n]
+      if find(x[path[depth]]) then
+        return true
+      end
+    end
+    path[depth] = nil
+    return false
+  end
+  find(at.specs)
+  return nest.path_text(path) .. " of argument " .. at.i
 end
 
--- One tensor as a spec wants it, of argument i, a number or words for the place.
+local function wrong_input(name, at, got, want, asks, why)
+  errors.raise("TypeError", ("%s: %s is %s, %s %s%s"):format(name, place_of(at),
+    got, asks or ASKS, tostring(want), why or ""))
+end
+
+-- One tensor as a spec wants it; i: its place, as place_of has it.
 -- `whole`: what the message names; asks: words before it.
 local function fit_tensor(name, i, x, want, whole, asks)
   local ok, t = pcall(convert.tensor, x, want.dtype,
@@ -209,8 +237,10 @@ function M.conform(name, specs, arguments)
       out[i] = fit(name, i, arguments[i], specs[i])
     else
       check_structure(name, i, specs[i], arguments[i])
+      local at = { i = i, n = 0, specs = specs[i] }
       out[i] = nest.map_structure(function(want, x)
-        return fit(name, i, x, want)
+        at.n = at.n + 1
+        return fit(name, at, x, want)
       end, specs[i], arguments[i])
     end
   end
