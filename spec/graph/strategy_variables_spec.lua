@@ -124,4 +124,53 @@ describe("a strategy's variables in a traced function", function()
       end
     end
   end)
+
+  -- What becomes of {1, 2}, in replicas and outside of them.
+  local OWN_VALUES = {
+    { function(v) v:assign_add(v) end, { 2, 4 } },
+    { function(v) v:assign_sub(v) end, { 0, 0 } },
+    { function(v) v:assign(v) end, { 1, 2 } },
+    { function(v) v:assign_add(v * 2) end, { 3, 6 } },
+    { function(v) v:assign_add(v.values[1]) end, { 2, 4 } },
+    { function(v) v:assign_sub(v.values[1]) end, { 0, 0 } },
+    { function(v) v:assign_add(tf.IndexedSlices(v, { 1, 0 }, { 2 })) end,
+      { 3, 3 } },
+    { function(v) v:scatter_add(tf.IndexedSlices(v, { 1, 0 }, { 2 })) end,
+      { 3, 3 } },
+  }
+
+  local function copies_of(v)
+    local out = {}
+    for i, copy in ipairs(v.values) do out[i] = copy:read_value():totable() end
+    return out
+  end
+
+  for _, aggregation in ipairs { "ONLY_FIRST_REPLICA", "MEAN" } do
+    replicas.pair(it, pending, "give a write their values from before it, "
+      .. aggregation, function(strategy)
+      for i, case in ipairs(OWN_VALUES) do
+        local write = case[1]
+        local ways = {
+          ["in replicas"] = function(v)
+            strategy:run(function() write(v) end)
+          end,
+          ["in replicas, traced"] = tf.function_(function(v)
+            strategy:run(function() write(v) end)
+          end),
+          ["of replicas, traced"] = function(v)
+            strategy:run(tf.function_(function() write(v) end))
+          end,
+          ["outside"] = write,
+          ["outside, traced"] = tf.function_(function(v) write(v) end),
+        }
+        for way, call in pairs(ways) do
+          local v = strategy:scope(function()
+            return tf.Variable({ 1.0, 2.0 }, { aggregation = aggregation })
+          end)
+          call(v)
+          assert.are.same({ case[2], case[2] }, copies_of(v), i .. " " .. way)
+        end
+      end
+    end)
+  end
 end)

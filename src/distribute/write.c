@@ -108,7 +108,21 @@ static int part_for(tfd_object *value, int i, tfd_object **part_p) {
   return TFD_OK;
 }
 
-/* What copy i takes, on its device. Owns: *there_p. */
+/* A recorder's values are brought where they are used; but another copy's must
+** be read before that one is written. Owns: *part_p. */
+static int record_part(const tfd_mirrored *m, tfd_tensor *t, int i,
+                       tfd_tensor **part_p) {
+  const tfd_variable *v = t->variable;
+
+  if (v != NULL && v->whole == m && v != m->components[i]) {
+    return tfd__value_of(t, part_p);
+  }
+  tfd__retain(t);
+  *part_p = t;
+  return TFD_OK;
+}
+
+/* What copy i takes, on its device unless it is recorded. Owns: *there_p. */
 static int bring_part(const tfd_mirrored *m, tfd_object *value, int i,
                       tfd_tensor **there_p) {
   tfd_tensor *made = NULL;
@@ -118,7 +132,9 @@ static int bring_part(const tfd_mirrored *m, tfd_object *value, int i,
   TFD_TRY(part_for(value, i, &value));
   TFD_TRY(whole(value, &value, &made));
   rc = tfd__operand(value, &t);
-  if (rc == TFD_OK) {
+  if (rc == TFD_OK && tfd__context()->recorder != NULL) {
+    rc = record_part(m, t, i, there_p);
+  } else if (rc == TFD_OK) {
     rc = tfd__tensor_to_device(t, m->components[i]->value->device, there_p);
   }
   tfd__release(made);
@@ -145,16 +161,10 @@ static int write_brought(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
 
 static int write_all(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
   tfd_object *part = NULL;
-  int i;
 
-  if (m->n > 1 && tfd__context()->recorder == NULL) {
-    return write_brought(m, op, value);
-  }
-  for (i = 0; i < m->n; i++) {
-    TFD_TRY(part_for(value, i, &part));
-    TFD_TRY(write_copy(m->components[i], op, part));
-  }
-  return TFD_OK;
+  if (m->n > 1) return write_brought(m, op, value);
+  TFD_TRY(part_for(value, 0, &part));
+  return write_copy(m->components[0], op, part);
 }
 
 /* value / copies of all replicas in the variable's dtype. Owns: *part_p. */
