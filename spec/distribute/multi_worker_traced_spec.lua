@@ -392,6 +392,43 @@ describe("traced steps over workers #once", function()
     end
   end)
 
+  it("and eager ones read a variable of all replicas more than once", function()
+    local program = workers.HEAD .. [[
+      local function var()
+        return tf.Variable(0.0, { synchronization = "ON_READ",
+          aggregation = "MEAN" })
+      end
+      local v, u = s:scope(var), s:scope(var)
+      local function plain(fn) return fn end
+      for _, way in ipairs { plain, tf.function_ } do
+        local often = way(function(x)
+          return v * v, tf.stack { v, v, u, u, v },
+            tf.cond(tf.greater(x, 0), function() return v * v + v end,
+              function() return v end),
+            tf.while_loop(function(i) return tf.less(i, 3) end,
+              function(i, y) return i + 1, y + v * v end, { tf.constant(0), x })
+        end)
+        for first = 1, 2 do
+          s:run(function()
+            v:assign(first + id())
+            u:assign(5 * (first + id()))
+          end)
+          local a, b, c, _, d = often(tf.constant(1.0))
+          print(show(a), show(b), show(c), show(d))
+        end
+      end
+    ]]
+    on_all_shapes(program, function(out, shape)
+      local lines = {}
+      for first = 1, 2 do
+        local m = first + (shape[1] * shape[2] - 1) / 2
+        lines[first] = ("%g\t%g %g %g %g %g\t%g\t%g\n"):format(m * m, m, m,
+          5 * m, 5 * m, m, m * m + m, 1 + 3 * m * m)
+      end
+      assert.equal(table.concat(lines):rep(2), out)
+    end)
+  end)
+
   it("end with the error of a worker whose pipeline fails", function()
     local results = workers.run { program = workers.HEAD .. [[
       local calls = 0

@@ -173,4 +173,90 @@ describe("a strategy's variables in a traced function", function()
       end
     end)
   end
+
+  -- By the value m of v; x is {1, 2}, w another variable.
+  local READ_OFTEN = {
+    { function(v) return v * v end, function(m) return m * m end },
+    { function(v) return tf.add_n { v, v, v } end,
+      function(m) return 3 * m end },
+    { function(v) return tf.stack { v, v, v + v } end,
+      function(m) return { m, m, 2 * m } end },
+    { function(v) return tf.where(tf.greater(v, 0), v, v) end,
+      function(m) return m end },
+    { function(v) return tf.clip_by_value(v + 1, v, v) end,
+      function(m) return m end },
+    { function(v) return v:read_value() * v + tf.identity(v) * v end,
+      function(m) return 2 * m * m end },
+    { function(v, x)
+      return tf.cond(tf.greater(x[1], 0), function() return v * v end,
+        function() return v + v end)
+    end, function(m) return m * m end },
+    { function(v, x)
+      return tf.while_loop(function(y) return tf.less(y[1], 1 + 9 * v * v) end,
+        function(y) return y + v * v end, { x })
+    end, function(m) return { 1 + 9 * m * m, 2 + 9 * m * m } end },
+    { function(v, x)
+      return tf.map_fn(function(one) return one + v * v end, x)
+    end, function(m) return { 1 + m * m, 2 + m * m } end },
+    { function(v, x)
+      return tf.function_(function(a, y) return a * a + y * (v - v) end)(v, x)
+    end, function(m) return { m * m, m * m } end },
+    { function(v, x)
+      return tf.custom_gradient(function(y)
+        return y * v * v + v, function(d) return d end
+      end)(x)
+    end, function(m) return { m * m + m, 2 * m * m + m } end },
+    { function(v, _, w)
+      w:assign(tf.stack { v, v })
+      w:scatter_add(tf.IndexedSlices(tf.stack { v, v * v }, { 0, 1 }, { 2 }))
+      return w:read_value()
+    end, function(m) return { 2 * m, m + m * m } end },
+    { function(v, x)
+      local sum = v.distribute_strategy:reduce("sum", v)
+      return tf.add_n { sum, sum, v, v } + x
+    end, function(m) return { 6 * m + 1, 6 * m + 2 } end },
+  }
+
+  replicas.pair(it, pending, "are operands more than once", function(strategy)
+    local x, w = tf.constant { 1.0, 2.0 }, tf.Variable { 0.0, 0.0 }
+    for i, case in ipairs(READ_OFTEN) do
+      local v = strategy:scope(function()
+        return tf.Variable(1.0,
+          { synchronization = "ON_READ", aggregation = "MEAN" })
+      end)
+      local own = function() return case[1](v, x, w) end
+      local ways = {
+        plain = case[1], captured = tf.function_(own),
+        given = tf.function_(function(a, b) return case[1](a, b, w) end),
+      }
+      for _, first in ipairs { 2, 6 } do -- of replica 0; the other has twice it
+        strategy:run(function()
+          v:assign(first * (1 + replicas.id()))
+        end)
+        for name, call in pairs(ways) do
+          local got = call(v, x, w)
+          assert.are.same(case[2](1.5 * first),
+            got.ndim > 0 and got:totable() or got:item(), i .. " " .. name)
+        end
+      end
+    end
+  end)
+
+  replicas.pair(it, pending, "are what a metric multiplies", function(strategy)
+    local Squared = tf.keras.metrics.Metric:extend "Squared"
+    function Squared:init(options)
+      tf.keras.metrics.Metric.init(self, options)
+      self.sum = self:add_weight { name = "sum", initializer = "zeros",
+        shape = {} }
+    end
+    function Squared:update_state(y) self.sum:assign_add(tf.reduce_sum(y)) end
+    function Squared:result() return self.sum * self.sum end
+    local metric = strategy:scope(function() return Squared() end)
+    local result = tf.function_(function() return metric:result() end)
+    for steps = 1, 3 do
+      strategy:run(function() metric:update_state(tf.ones { 3 }) end)
+      assert.are.equal((6 * steps) ^ 2, metric:result():item())
+      assert.are.equal((6 * steps) ^ 2, result():item())
+    end
+  end)
 end)

@@ -30,7 +30,7 @@ static int closest(const tfd_mirrored *m) {
 }
 
 static uint64_t versions(const tfd_mirrored *m) {
-  uint64_t sum = 1; /* 0 means that nothing was combined */
+  uint64_t sum = 0;
   int i;
 
   for (i = 0; i < m->n; i++) sum += m->components[i]->version;
@@ -83,25 +83,37 @@ static int combine_copies(tfd_mirrored *m, tfd_device *device,
                       : tfd__wrap("variable \"%s\"", m->components[0]->name);
 }
 
-/* Kept until one of the copies is written; nobody here knows when that happens
-** in other processes. */
+/* Kept until one of the copies is written. Not where several processes write
+** theirs, of which nobody here knows, or of a recorder: what it saw is of no
+** use to others. What is not kept lives as long as the call that it is an
+** operand of, which may read the variable once more. */
 static int combine(tfd_mirrored *m, tfd_tensor **t_p) {
-  tfd_tensor *fresh = NULL;
-  tfd_device *device = NULL;
+  bool keeps = tfd__context()->recorder == NULL &&
+               tfd__group_is_alone(m->strategy->group);
   uint64_t version = versions(m);
+  tfd_device *device = NULL;
+  tfd_tensor *fresh = NULL;
+  tfd_tensor *lent = NULL;
+  int rc = TFD_OK;
 
   TFD_TRY(tfd__default_device(&device));
-  /* What a recorder saw is of no use to others. */
-  if (tfd__context()->recorder != NULL) version = 0;
-  if (m->combined == NULL || version == 0 ||
-      !tfd__group_is_alone(m->strategy->group) ||
-      m->combined_version != version || m->combined->device != device) {
-    TFD_TRY(combine_copies(m, device, &fresh));
-    tfd__release(m->combined);
+  if (keeps && m->combined != NULL && m->combined_version == version &&
+      m->combined->device == device) {
+    *t_p = m->combined;
+    return TFD_OK;
+  }
+  TFD_TRY(combine_copies(m, device, &fresh));
+  lent = keeps ? m->combined : fresh;
+  if (lent != NULL) rc = tfd__context_lend(lent);
+  if (rc != TFD_OK) {
+    tfd__release(fresh);
+    return rc;
+  }
+  if (keeps) {
     m->combined = fresh;
     m->combined_version = version;
   }
-  *t_p = m->combined;
+  *t_p = fresh;
   return TFD_OK;
 }
 
@@ -242,11 +254,16 @@ int tfd_mirrored_read(tfd_mirrored *mirrored, tfd_tensor **value_p) {
   TFD_GIVEN(mirrored, MIRRORED);
   TFD_GIVEN_POINTER(value_p);
 
+  tfd_context *c = tfd__call_begin();
   tfd_tensor *t = NULL;
   int n = 0;
+  int rc = current(mirrored, &t);
 
-  TFD_TRY(current(mirrored, &t));
-  return tfd__run(TFD_OP_identity, &t, 1, NULL, NULL, value_p, 1, &n);
+  if (rc == TFD_OK) {
+    rc = tfd__run(TFD_OP_identity, &t, 1, NULL, NULL, value_p, 1, &n);
+  }
+  tfd__call_end(c);
+  return rc;
 }
 
 /* --- do copies agree? ----------------------------------------------------- */

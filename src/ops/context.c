@@ -4,9 +4,36 @@
 #define DEVICE_STACK \
   (int)(sizeof((tfd_context *)0)->device_stack / sizeof(tfd_device *))
 
+typedef struct tfd__lent {
+  tfd_tensor *t;
+  struct tfd__lent *next;
+} tfd__lent;
+
+int tfd__context_lend(tfd_tensor *t) {
+  tfd_context *c = tfd__context();
+  tfd__lent *l = tfd__alloc(sizeof *l);
+
+  if (l == NULL) return tfd__no_memory(sizeof *l, "operand");
+  l->t = t;
+  l->next = c->lent;
+  c->lent = l;
+  return TFD_OK;
+}
+
+void tfd__context_take_back(tfd_context *c) {
+  while (c->lent != NULL) {
+    tfd__lent *l = c->lent;
+
+    c->lent = l->next;
+    tfd__release(l->t);
+    tfd__free(l);
+  }
+}
+
 static void context_destroy(void *self) {
   tfd_context *c = self;
 
+  tfd__context_take_back(c);
   tfd__release(c->recorder);
   tfd__release(c->paused);
   tfd__free(c);

@@ -511,8 +511,6 @@ TFD_COLD static int offer(dispatch *d, const int64_t *ints, const double *reals,
   return rc;
 }
 
-/* -------------------------------------------------------------------------- */
-
 /* Inference has failed: because a symbolic tensor is where it does not belong?
  */
 TFD_COLD static int blame_symbols(const dispatch *d, int rc) {
@@ -768,6 +766,7 @@ int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
                int *outputs_n_p) {
   tfd_tensor *small[FAST_INPUTS];
   tfd_tensor **in = small;
+  tfd_context *c = NULL;
   int rc;
 
   /* Counts are compared with what the op takes in any case. */
@@ -785,14 +784,16 @@ int tfd_op_run(int op, tfd_object *const *inputs, int inputs_n,
     in = tfd__alloc((size_t)inputs_n * sizeof *in);
     if (in == NULL) return tfd__no_memory((size_t)inputs_n * 8, "op");
   }
+  c = tfd__call_begin();
   rc = resolve(tfd__op_at(op), inputs, inputs_n, in);
-  if (rc == TFD_OK && !TFD_LIKELY(tfd__context()->autocast == 0)) {
+  if (rc == TFD_OK && !TFD_LIKELY(c->autocast == 0)) {
     rc = run_autocast(op, in, inputs_n, ints, reals, outputs, outputs_capacity,
                       outputs_n_p);
   } else if (rc == TFD_OK) {
     rc = tfd__run(op, in, inputs_n, ints, reals, outputs, outputs_capacity,
                   outputs_n_p);
   }
+  tfd__call_end(c);
   if (in != small) tfd__free(in);
   return rc;
 }

@@ -240,10 +240,26 @@ struct tfd_context {
   const char *note; /* what errors of ops say besides, for ever; NULL = none */
   uint32_t about;   /* which variables collectives are about, 0 = none: equal
                     ** in all processes that do the same */
+  int calls;        /* nested ones, which borrow their operands */
+  struct tfd__lent *lent; /* operands made for them, newest first */
 };
 
 /* The calling thread's context; made on first use, never NULL. */
 tfd_context *tfd__context(void);
+/* Owns: t, on success, until no call is under way: a handle whose every operand
+** is another tensor lends them so. */
+int tfd__context_lend(tfd_tensor *t);
+void tfd__context_take_back(tfd_context *c);
+/* A call that takes operands; the outermost one's end frees what was lent. */
+static inline tfd_context *tfd__call_begin(void) {
+  tfd_context *c = tfd__context();
+
+  c->calls++;
+  return c;
+}
+static inline void tfd__call_end(tfd_context *c) {
+  if (--c->calls == 0 && c->lent != NULL) tfd__context_take_back(c);
+}
 /* Innermost tf.device, else NULL. */
 tfd_device *tfd__context_device(void);
 /* Make `recorder` (NULL = none) the current context's. *before_p gets the one

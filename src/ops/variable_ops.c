@@ -110,9 +110,10 @@ int tfd_variable_read(tfd_variable *variable, tfd_tensor **value_p) {
 }
 
 /* Inputs 0..targets_n-1 are the targets' values, the rest may be absent. */
-static int update(int op, tfd_variable *const *targets, int targets_n,
-                  tfd_object *const *inputs, int inputs_n, const int64_t *ints,
-                  int ints_n, const double *reals, int reals_n) {
+static int update_now(int op, tfd_variable *const *targets, int targets_n,
+                      tfd_object *const *inputs, int inputs_n,
+                      const int64_t *ints, int ints_n, const double *reals,
+                      int reals_n) {
   tfd_tensor *in[TFD_CALL_VIEWS];
   const tfd__op *o;
   int i;
@@ -138,6 +139,17 @@ static int update(int op, tfd_variable *const *targets, int targets_n,
     }
   }
   return tfd__run_update(op, targets, targets_n, in, o->in_n, ints, reals);
+}
+
+static int update(int op, tfd_variable *const *targets, int targets_n,
+                  tfd_object *const *inputs, int inputs_n, const int64_t *ints,
+                  int ints_n, const double *reals, int reals_n) {
+  tfd_context *c = tfd__call_begin();
+  int rc = update_now(op, targets, targets_n, inputs, inputs_n, ints, ints_n,
+                      reals, reals_n);
+
+  tfd__call_end(c);
+  return rc;
 }
 
 int tfd_variable_update(tfd_variable *variable, int op,
@@ -221,20 +233,25 @@ static int record_copy(tfd_tensor *t, tfd_device *device, tfd_tensor **copy_p) {
 int tfd_operand_tensor(tfd_object *operand, tfd_tensor **tensor_p) {
   TFD_GIVEN_POINTER(tensor_p);
 
+  tfd_context *c = tfd__call_begin();
   tfd_tensor *t = NULL;
+  int rc = tfd__operand(operand, &t);
 
-  TFD_TRY(tfd__operand(operand, &t));
-  return tfd__value_of(t, tensor_p);
+  if (rc == TFD_OK) rc = tfd__value_of(t, tensor_p);
+  tfd__call_end(c);
+  return rc;
 }
 
 int tfd_operand_dtype(tfd_object *operand, tfd_dtype *dtype_p) {
   TFD_GIVEN_POINTER(dtype_p);
 
+  tfd_context *c = tfd__call_begin();
   tfd_tensor *t = NULL;
+  int rc = tfd__operand(operand, &t);
 
-  TFD_TRY(tfd__operand(operand, &t));
-  *dtype_p = (tfd_dtype)tfd__dtype_taken(t);
-  return TFD_OK;
+  if (rc == TFD_OK) *dtype_p = (tfd_dtype)tfd__dtype_taken(t);
+  tfd__call_end(c);
+  return rc;
 }
 
 int tfd_tensor_to_device(tfd_tensor *tensor, tfd_device *device,
