@@ -259,4 +259,51 @@ describe("a strategy's variables in a traced function", function()
       assert.are.equal((6 * steps) ^ 2, result():item())
     end
   end)
+
+  -- TensorFlow's: each copy takes what the variable is once those before it are
+  -- written.
+  local ANEW = {
+    MEAN = {
+      assign_add = function(a, b)
+        a = a + (a + b) / 2
+        return a, b + (a + b) / 2
+      end,
+      assign_sub = function(a, b)
+        a = a - (a + b) / 2
+        return a, b - (a + b) / 2
+      end,
+      assign = function(a, b)
+        a = (a + b) / 2
+        return a, (a + b) / 2
+      end,
+    },
+    ONLY_FIRST_REPLICA = {
+      assign_add = function(a, b) return 2 * a, b + 2 * a end,
+      assign_sub = function(_, b) return 0, b end,
+      assign = function(a) return a, a end,
+    },
+    SUM = {
+      assign = function(a, b) return (a + b) / 2, (a + b) / 2 end,
+    },
+  }
+
+  replicas.pair(it, pending, "are written with themselves outside of replicas",
+    function(strategy)
+      for aggregation, ops in pairs(ANEW) do for op, becomes in pairs(ops) do
+        for _, run in ipairs { plain, tf.function_ } do
+          local v = strategy:scope(function()
+            return tf.Variable(0.0,
+              { synchronization = "ON_READ", aggregation = aggregation })
+          end)
+          local write = run(function() v[op](v, v) end)
+          local a, b = 1, 3
+          strategy:run(function() v:assign(1 + 2 * replicas.id()) end)
+          for _ = 1, 3 do
+            write()
+            a, b = becomes(a, b)
+            assert.are.same({ a, b }, copies_of(v), aggregation .. op)
+          end
+        end
+      end end
+    end)
 end)

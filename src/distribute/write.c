@@ -160,11 +160,18 @@ static int write_brought(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
 }
 
 static int write_all(tfd_mirrored *m, tfd_write_op op, tfd_object *value) {
+  bool reads_anew = m->kind == TFD_VARIABLE_SYNC_ON_READ && value == &m->object;
   tfd_object *part = NULL;
+  int i;
 
-  if (m->n > 1) return write_brought(m, op, value);
-  TFD_TRY(part_for(value, 0, &part));
-  return write_copy(m->components[0], op, part);
+  /* Each copy takes what the variable is once those before are written, as in
+  ** TensorFlow. */
+  if (m->n > 1 && !reads_anew) return write_brought(m, op, value);
+  for (i = 0; i < m->n; i++) {
+    TFD_TRY(part_for(value, i, &part));
+    TFD_TRY(write_copy(m->components[i], op, part));
+  }
+  return TFD_OK;
 }
 
 /* value / copies of all replicas in the variable's dtype. Owns: *part_p. */
