@@ -429,6 +429,21 @@ describe("traced steps over workers #once", function()
     end)
   end)
 
+  it("add a variable of all replicas that they read once", function()
+    local out = workers.outputs { program = workers.HEAD .. [[
+      local v = s:scope(function()
+        return tf.Variable(3.0, { synchronization = "ON_READ",
+          aggregation = "SUM" })
+      end)
+      local sum = tf.Variable(1.0)
+      local add = tf.function_(function() sum:assign_add(v) end)
+      local graph = tostring(add:get_concrete_function():graph())
+      add()
+      print(select(2, graph:gsub("SyncOnReadVariable", "")), show(sum))
+    ]] }
+    assert.same({ "1\t7\n", "1\t7\n" }, out)
+  end)
+
   it("end with the error of a worker whose pipeline fails", function()
     local results = workers.run { program = workers.HEAD .. [[
       local calls = 0

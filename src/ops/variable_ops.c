@@ -198,6 +198,7 @@ static int assign_sum(tfd_variable *variable, tfd_object *delta,
         tfd__dtype_name(have->dtype), tfd__shape_text(have, a),
         tfd__dtype_name(t->view.dtype), tfd__shape_text(&t->view, b));
   }
+  delta = &t->object; /* reading it again may be a collective again */
   return tfd_variable_update(variable, op, &delta, 1, NULL, 0, NULL, 0);
 }
 
