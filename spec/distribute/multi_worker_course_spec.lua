@@ -52,6 +52,18 @@ local APART = {
     "ValueError: fit: the workers run apart: worker 1 stops training after epoch "
     .. "1 %(stop_training is true, set in on_epoch_end%); the chief begins "
     .. "epoch 2" },
+  { "layers that one freezes", [[{ on_epoch_end = function(_, e)
+    if e == 1 and w == 0 then m.layers[1].trainable = false end end }]],
+    "ValueError: fit: before epoch 3 worker 1 trains 4 variables of 6 values; "
+    .. "the chief trains 2 variables of 2 values" },
+  { "a prediction that the chief makes alone", [[{ on_epoch_end = function(_, e)
+    if e == 0 and w == 0 then m:predict(x, { verbose = 0 }) end end }]],
+    "the workers run apart: worker 1 begins epoch 2; the chief begins a "
+    .. "prediction" },
+  { "an evaluation that one makes alone", [[{ on_epoch_end = function(_, e)
+    if e == 0 and w == 2 then m:evaluate(x, y, { verbose = 0 }) end end }]],
+    "the workers run apart: worker 2 begins an evaluation; the chief begins "
+    .. "epoch 2" },
   { "training that EarlyStopping stops on the chief", [[{ on_epoch_end =
     function(_, e, logs) logs.own = w == 0 and 1 or -e end },
     K.EarlyStopping { monitor = "own", patience = 1 }]],
@@ -112,6 +124,53 @@ describe("training on several workers #once", function()
     end
   end)
 
+  -- Row i is three times i: the output is 3 i, its loss 9 i^2.
+  it("gives one worker's callbacks the logs of batches, for all make them",
+    function()
+      for how, wanted in pairs { ["1"] = "31.5 157.5 31.5 157.5 31.5 "
+        .. "157.5", ["2"] = "157.5 157.5 157.5" } do
+        for chooser = 0, 1 do
+          local outs = workers.outputs { program = workers.HEAD .. ([[
+            local m = s:scope(function()
+              local m = tf.keras.Sequential { tf.keras.layers.Dense(1, {
+                kernel_initializer = "ones" }) }
+              m:compile { loss = "mse", optimizer = tf.keras.optimizers.SGD(0),
+                steps_per_execution = STEPS }
+              return m
+            end)
+            local x = tf.reshape(tf.range(0, 8, 1, "float32"), { 8, 1 })
+              * tf.ones { 8, 3 }
+            local y, list = tf.zeros { 8, 1 }, {}
+            local function note(_, _, logs) list[#list + 1] = logs.loss end
+            local given = { batch_size = 4, verbose = 0,
+              callbacks = w == CHOOSER and { { on_train_batch_end = note,
+              on_test_batch_end = note } } or nil }
+            m:evaluate(x, y, given)
+            given.validation_data, given.shuffle = { x, y }, false
+            m:fit(x, y, given)
+            print(table.concat(list, " "))
+          ]]):gsub("CHOOSER", chooser):gsub("STEPS", how) }
+          assert.equal(wanted .. "\n", outs[chooser + 1])
+          assert.equal("\n", outs[2 - chooser])
+        end
+      end
+    end)
+
+  it("says first what failed in one worker's callback of a batch", function()
+    for w = 0, 1 do
+      local rs = workers.run { program = FIT .. [[
+        m:fit(x, y, { epochs = 2, batch_size = 4, verbose = 0,
+          callbacks = w == ]] .. w .. [[ and { { on_train_batch_end = function()
+            error "mine" end } } or nil })
+      ]] }
+      assert.matches("^[^\n]*:%d+: mine\n", (rs[w + 1].err:gsub(
+        "^tfdist: cluster[^\n]*\n", "")))
+      assert.equal(1, rs[w + 1].code)
+      assert.matches("Aborted: [^\n]*stopped because of process " .. w
+        .. ": [^\n]*:%d+: mine\n", rs[2 - w].err)
+    end
+  end)
+
   it("says which worker has stopped within an epoch", function()
     local outs = workers.outputs { program = FIT .. [[
       fit(2, { on_train_batch_end = function(_, b)
@@ -129,6 +188,46 @@ describe("training on several workers #once", function()
       fit(1) ]] }) do
       assert.matches('ended\n.*fit: at its start variable "[%w_/]*kernel" of '
         .. "worker 1 has other values", out)
+    end
+  end)
+
+  -- Each is an edit of what worker 1 calls, and what all are told.
+  it("compares what evaluate and predict are called with", function()
+    for _, case in ipairs {
+      { "evaluate", "rows = 7", "examples: 7; the chief has examples: 8" },
+      { "evaluate", "given.batch_size = 2", "batch_size: 2; the chief has "
+        .. "batch_size: 4" },
+      { "evaluate", "given.steps = 1", "steps: 1; the chief has steps: nil" },
+      { "evaluate", "given.sample_weight = tf.ones { 8 }", "sample_weight: true" },
+      { "evaluate", "own.metrics = { 'mae', mean }",
+        "metrics: mae, MeanSquaredError mean_squared_error; the chief has "
+        .. "metrics: none" },
+      { "evaluate", "own.loss = 'mae'", "loss: mae; the chief has loss: mse" },
+      { "predict", "rows = 7", "examples: 7; the chief has examples: 8" },
+      { "predict", "given.batch_size = 2", "batch_size: 2; the chief has" },
+      { "predict", "given.steps = 1", "steps: 1; the chief has steps: nil" },
+    } do
+      local rs = workers.run { program = workers.HEAD .. [[
+        local rows, given, own = 8, { batch_size = 4, verbose = 0 },
+          { loss = "mse" }
+        local m = s:scope(function()
+          local mean = tf.keras.metrics.MeanSquaredError()
+          if w == 1 then ]] .. case[2] .. [[ end
+          local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
+          m:compile(own)
+          return m
+        end)
+        local x, y = tf.ones { rows, 3 }, tf.ones { rows, 1 }
+        if "]] .. case[1] .. [[" == "predict" then
+          m:predict(x, given)
+        else
+          m:evaluate(x, y, given)
+        end ]] }
+      for _, r in ipairs(rs) do
+        assert.equal(1, r.code, case[2])
+        assert.truthy(r.err:find(("ValueError: %s: worker 1 has %s"):format(
+          case[1], case[3]), 1, true), r.err)
+      end
     end
   end)
 

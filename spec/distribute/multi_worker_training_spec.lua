@@ -475,10 +475,14 @@ describe("training over workers #once", function()
           return { batch_size = 5, epochs = 2, verbose = 0 }
         end
         local options, rate, more, loss = given(), 0.1, 0, "mse"
-        if w == 1 then EDIT end
+        local own, trains = {}, true
         local m = s:scope(function()
-          local m = tf.keras.Sequential { tf.keras.layers.Dense(1) }
-          m:compile { loss = loss, optimizer = tf.keras.optimizers.SGD(rate) }
+          if w == 1 then EDIT end
+          local m = tf.keras.Sequential { tf.keras.layers.Dense(1, {
+            input_shape = { 3 } }) }
+          own.loss, own.optimizer = loss, tf.keras.optimizers.SGD(rate)
+          m:compile(own)
+          m.layers[1].trainable = trains
           return m
         end)
         m:fit(tf.ones { 12 + more, 3 }, tf.ones { 12 + more, 1 }, options)
@@ -497,6 +501,13 @@ describe("training over workers #once", function()
       ["options.class_weight = { [0] = 2, 0.5 }"] = "class_weight: 2, 0.5; the "
         .. "chief has class_weight: nil",
       ["loss = 'mae'"] = "loss: mae; the chief has loss: mse",
+      ["own.metrics = 'mae'"] = "metrics: mae; the chief has metrics: none",
+      ["own.metrics = { dense = { 'mse', 'mae' } }"] = "metrics: dense = {mse, "
+        .. "mae}; the chief has metrics: none",
+      ["own.weighted_metrics = { 'mae' }"] = "weighted_metrics: mae; the chief",
+      ["own.steps_per_execution = 2"] = "steps_per_execution: 2; the chief has",
+      ["trains = false"] = "trainable variables: 0; the chief has trainable "
+        .. "variables: 2",
       ["loss = tf.keras.losses.Huber()"] = "loss: Huber; the chief has",
       ["options.callbacks = { tf.keras.callbacks.EarlyStopping "
         .. "{ monitor = 'loss' } }"] = "need: EarlyStopping; the chief has "

@@ -366,8 +366,11 @@ function List:batch(phase, mode, step, logs)
 end
 
 --- True when some callback has a hook for the end of a batch, which it may have
---- got since the last one.
+--- got since the last one, or another worker's reads the logs.
 function List:wants_batch(mode)
+  if self.agreed ~= nil and self.agreed[mode] then
+    return true
+  end
   for _, each in ipairs(self.list) do
     for _, name in ipairs(BATCH[mode]["end"]) do
       if each[name] ~= nil then
@@ -379,8 +382,12 @@ function List:wants_batch(mode)
 end
 
 --- True when one of them reads the logs: they then are read after each batch,
---- which waits for the devices.
+--- which waits for the devices. Also when another worker's does: `agreed`, by
+--- mode, where workers have settled that.
 function List:wants_logs(mode)
+  if self.agreed ~= nil and self.agreed[mode] then
+    return true
+  end
   for _, each in ipairs(self.list) do
     for _, name in ipairs(BATCH[mode]["end"]) do
       if each[name] ~= nil and not (M.is_callback(each)
@@ -390,6 +397,19 @@ function List:wants_logs(mode)
     end
   end
   return false
+end
+
+--- The modes in which callbacks here read the logs of batches; those of
+--- predictions are no worker's alone.
+function List:modes_with_logs()
+  local list = {}
+  self.agreed = nil
+  for _, mode in ipairs { "train", "test" } do
+    if self:wants_logs(mode) then
+      list[#list + 1] = mode
+    end
+  end
+  return list
 end
 
 return M

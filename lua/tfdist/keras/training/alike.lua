@@ -1,8 +1,10 @@
---- What fit is called with on several workers, which must be alike on all of
---- them: before the first step each holds its own against the chief's.
+--- What fit, evaluate and predict are called with on several workers, which must
+--- be alike on all of them: before the first step each holds its own against the
+--- chief's.
 ---
---- Other epochs or batches would end in collectives that do not meet, other
---- optimizers and callbacks in weights that differ and nobody tells.
+--- Other epochs, batches or metrics would end in collectives that do not meet,
+--- other optimizers and callbacks in weights that differ and nobody tells.
+local base = require "tfdist.keras.metrics.base"
 local course = require "tfdist.keras.training.course"
 local dataset = require "tfdist.data.dataset"
 local errors = require "tfdist.base.errors"
@@ -10,6 +12,7 @@ local nest = require "tfdist.base.nest"
 local raw = require "tfdist.core.raw"
 local reduce = require "tfdist.distribute.reduce"
 local spec = require "tfdist.data.spec"
+local steps = require "tfdist.keras.training.steps"
 local text = require "tfdist.base.text"
 
 local M = {}
@@ -126,20 +129,81 @@ local function add_data(add, prefix, source)
   add_elements(add, prefix, plan.node)
 end
 
--- A line for each thing, "epochs: 3"; none for what is not known.
-local function describe(run, given)
-  local own, validation = run.own, run.validation
-  local loss, rows, lines = own.spec.loss, run.source.rows, {}
-  local function add(name, value)
+-- Model -----------------------------------------------------------------------
+
+local function metric_text(x)
+  if base.is_metric(x) then
+    return ("%s %s"):format(x.__name, x.name)
+  elseif not text.is_plain(x) then
+    return plain(x)
+  end
+  local n, keys = nest.layout(x)
+  local parts = {}
+  for i = 1, n do
+    parts[i] = metric_text(x[i])
+  end
+  for _, key in ipairs(keys or {}) do
+    parts[#parts + 1] = ("%s = %s"):format(tostring(key), metric_text(x[key]))
+  end
+  return "{" .. table.concat(parts, ", ") .. "}"
+end
+
+-- As compile was given them: "mae, mse".
+local function metrics_text(x)
+  if x == nil then
+    return "none"
+  end
+  return (metric_text(x):gsub("^{(.*)}$", "%1"))
+end
+
+-- Of what compile has set up, and of what the model has by itself.
+local function add_model(add, model, own)
+  local loss = own.spec.loss
+  add("loss", type(loss) == "table" and loss.__name or loss)
+  add("metrics", metrics_text(own.spec.metrics))
+  add("weighted_metrics", metrics_text(own.spec.weighted))
+  local known, list = errors.attempt(steps.metrics_of, model)
+  if known then
+    add("metrics of the model", metrics_text(list))
+  end
+  add("steps_per_execution", own.steps_per_execution)
+end
+
+local function add_trained(add, model)
+  local list = model.trainable_variables
+  add("trainable variables", #list)
+  for i, v in ipairs(list) do
+    add("trainable variable " .. i, ("%s {%s}"):format(v.dtype,
+      numbers(v.shape)))
+  end
+end
+
+-- Lines ------------------------------------------------------------------------
+
+-- A list of lines, "epochs: 3", and what adds one for a thing.
+local function new_lines()
+  local lines = {}
+  return lines, function(name, value)
     lines[#lines + 1] = (name .. ": " .. plain(value)):gsub("\n", " ")
   end
+end
+
+-- Of the arguments that come with arrays, which have a number of rows.
+local function add_arrays(add, given, rows)
+  add("batch_size", rows and (given.batch_size or 32))
+  add("y", rows and given.y ~= nil)
+  add("sample_weight", rows and given.sample_weight ~= nil)
+end
+
+-- What fit has; no line for what is not known.
+local function describe(run, given)
+  local own, validation, rows = run.own, run.validation, run.source.rows
+  local lines, add = new_lines()
   add("epochs", run.epochs)
   add("initial_epoch", run.initial_epoch)
   add("steps_per_epoch", run.limit)
-  add("batch_size", rows and (given.batch_size or 32))
+  add_arrays(add, given, rows)
   add("shuffle", rows and (given.shuffle and true or false))
-  add("y", rows and given.y ~= nil)
-  add("sample_weight", rows and given.sample_weight ~= nil)
   add("class_weight", numbers(own.class_weight))
   add_data(add, "", run.source)
   add("validation", validation ~= nil)
@@ -148,9 +212,9 @@ local function describe(run, given)
     add("validation_steps", validation.steps)
     add_data(add, "validation ", validation.source)
   end
-  add("loss", type(loss) == "table" and loss.__name or loss)
+  add_model(add, run.model, own)
   add("optimizer", numbers_of(own.optimizer))
-  add("variables", #run.model.trainable_variables)
+  add_trained(add, run.model)
   add("callbacks that all workers need", shared_callbacks(run.callbacks.list))
   return lines
 end
@@ -191,16 +255,16 @@ local function differ(name, a, b)
 end
 
 -- What each worker was called with, the chief's first.
-local function compare(all)
+local function compare(what, all)
   local chiefs = facts_of(all[1])
   for i = 2, #all do
     for _, fact in ipairs(facts_of(all[i])) do
       local name, value = fact.name, fact.value
       if differ(name, value, chiefs[name]) then
-        errors.raise("ValueError", ("fit: worker %d has %s: %s; the chief has "
-          .. "%s: %s"):format(i - 1, name, value, name, chiefs[name]),
-          "all workers have to call fit in the same way, on models that were "
-          .. "compiled in the same way")
+        course.refuse(("%s: worker %d has %s: %s; the chief has "
+          .. "%s: %s"):format(what, i - 1, name, value, name, chiefs[name]),
+          ("all workers have to call %s in the same way, on models that were "
+          .. "compiled in the same way"):format(what))
       end
     end
   end
@@ -217,12 +281,39 @@ function M.settle(run, given)
   if not strategy.over_workers then
     return
   end
-  compare(course.meet(strategy, "call", "begins a fit",
+  compare("fit", course.meet(strategy, "call", "begins a fit",
     table.concat(describe(run, given), "\n")))
-  local steps = run.source.steps
+  local length = run.source.steps
   local found = reduce.over_hosts(strategy, "max", "fit",
-    { steps or -1, steps and 0 or 1 })
+    { length or -1, length and 0 or 1 })
   run.source.steps = found[2] == 0 and found[1] or nil
+end
+
+local WORDS = { evaluate = "begins an evaluation",
+  predict = "begins a prediction" }
+
+--- The same for evaluate and predict; whether some worker's callbacks want the
+--- logs of batches is settled, too. Every worker calls it.
+--- Errors: ValueError on those that differ.
+---@param what "evaluate"|"predict"
+---@param own table        the model's training state
+---@param source table     feed
+---@param list table       callbacks
+---@param given table      the arguments by name
+function M.check(what, model, own, source, list, given)
+  local strategy = own.strategy
+  if not strategy.over_workers then
+    return
+  end
+  local lines, add = new_lines()
+  add("steps", given.steps)
+  add_arrays(add, given, source.rows)
+  add_data(add, "", source)
+  if what == "evaluate" then
+    add_model(add, model, own)
+  end
+  compare(what, course.agree(strategy, what, WORDS[what], list,
+    table.concat(lines, "\n"), what))
 end
 
 return M

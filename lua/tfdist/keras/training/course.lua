@@ -13,7 +13,8 @@ local weights = require "tfdist.keras.training.same_weights"
 
 local M = {}
 
-local WHAT = "fit"
+-- One name for all meetings: calls of several names do not meet.
+local NAME = "fit"
 local FAILED = "failed"
 local HINT = "a callback that stops training, raises or calls fit must do so on "
   .. "all workers, by values that all have: the logs that fit gives it are "
@@ -41,23 +42,31 @@ local function name_of(i)
   return i == 1 and "the chief" or "worker " .. i - 1
 end
 
+--- Raise a ValueError that all workers raise, none of which need be told.
+function M.refuse(message, hint)
+  local e = errors.new("ValueError", message, hint)
+  e.is_all_workers = true
+  error(e, 0)
+end
+
 -- Another one has failed: as when it had ended by that.
-local function raise_failed(i, said)
-  local e = errors.new("Aborted", ("fit: %s %s"):format(name_of(i), said.words))
+local function raise_failed(what, i, said)
+  local e = errors.new("Aborted", ("%s: %s %s"):format(what, name_of(i),
+    said.words))
   e.exit_code = errors.EXIT_PEER_FAILED
   error(e, 0)
 end
 
-local function check_places(all, own)
+local function check_places(what, all, own)
   for i, said in ipairs(all) do
     if said.place == FAILED and own ~= FAILED then
-      raise_failed(i, said)
+      raise_failed(what, i, said)
     end
   end
   for i, said in ipairs(all) do
     if said.place ~= all[1].place and own ~= FAILED then
-      errors.raise("ValueError", ("fit: the workers run apart: worker %d %s; the "
-        .. "chief %s"):format(i - 1, said.words, all[1].words), HINT)
+      M.refuse(("%s: the workers run apart: worker %d %s; the "
+        .. "chief %s"):format(what, i - 1, said.words, all[1].words), HINT)
     end
   end
 end
@@ -70,11 +79,13 @@ end
 ---@param place string   a name
 ---@param words string   what this worker does there, behind "worker 1 "
 ---@param data? string
+---@param what? string   whose call it is, "fit" if nil
 ---@return string[]
-function M.meet(strategy, place, words, data)
-  local all = unpack_all(reduce.each_text(strategy, WHAT,
+function M.meet(strategy, place, words, data, what)
+  what = what or "fit"
+  local all = unpack_all(errors.said_by(what, reduce.each_text, strategy, NAME,
     pack(place, words, data or "")))
-  check_places(all, place)
+  check_places(what, all, place)
   local list = {}
   for i, said in ipairs(all) do
     list[i] = said.data
@@ -82,10 +93,29 @@ function M.meet(strategy, place, words, data)
   return list
 end
 
--- What a worker fails of, unless it is by another one's failure or somebody has
--- interrupted it.
+--- meet, where it is also settled at which batches logs are made, which takes
+--- all workers: at those of which some worker's callbacks want them.
+---@param list table  this worker's callbacks
+function M.agree(strategy, place, words, list, data, what)
+  local all = M.meet(strategy, place, words, ("%s\n%s"):format(table.concat(
+    list:modes_with_logs(), " "), data), what)
+  local agreed = {}
+  for i, each in ipairs(all) do
+    local modes, rest = each:match "^(.-)\n(.*)$"
+    for mode in modes:gmatch "%S+" do
+      agreed[mode] = true
+    end
+    all[i] = rest
+  end
+  list.agreed = agreed
+  return all
+end
+
+-- What a worker fails of, unless all do, it is by another one's failure, or
+-- somebody has interrupted it.
 local function own_words(e)
-  if errors.kind(e) == "Cancelled" or errors.is_error(e) and e.exit_code then
+  if errors.kind(e) == "Cancelled" or errors.is_error(e) and (e.exit_code
+    or e.is_all_workers) then
     return nil
   end
   return errors.is_error(e) and ("%s: %s"):format(e.kind, e.message)
@@ -138,10 +168,35 @@ local function check_rates(where, list)
     local rate = tonumber(list[i])
     if rate ~= nil and chiefs ~= nil
       and math.abs(rate - chiefs) > ROUNDED * math.abs(chiefs) then
-      errors.raise("ValueError", ("fit: %s worker %d has the learning rate %s; "
+      M.refuse(("fit: %s worker %d has the learning rate %s; "
         .. "the chief has %s"):format(where, i - 1, text.number(rate),
         text.number(chiefs)), "callbacks have to set the same on all workers, "
         .. "of values that all have")
+    end
+  end
+end
+
+-- What is trained -------------------------------------------------------------
+
+-- "2 variables of 12 values".
+local function trained(model)
+  local list, size = model.trainable_variables, 0
+  for _, v in ipairs(list) do
+    local count = 1
+    for i = 1, #v.shape do
+      count = count * v.shape[i]
+    end
+    size = size + count
+  end
+  return ("%d variables of %.0f values"):format(#list, size)
+end
+
+local function check_trained(where, list)
+  for i = 2, #list do
+    if list[i] ~= list[1] then
+      M.refuse(("fit: %s worker %d trains %s; the chief trains "
+        .. "%s"):format(where, i - 1, list[i], list[1]), "callbacks have to set "
+        .. "`trainable` to the same on all workers")
     end
   end
 end
@@ -161,11 +216,19 @@ end
 --- Before an epoch, after what callbacks have set for it.
 function M.before_epoch(run, epoch)
   local strategy = run.own.strategy
-  if strategy.over_workers then
-    check_rates(("before epoch %d"):format(epoch + 1), M.meet(strategy,
-      "epoch " .. epoch, ("begins epoch %d"):format(epoch + 1),
-      rate_of(run.own.optimizer)))
+  if not strategy.over_workers then
+    return
   end
+  local all = M.agree(strategy, "epoch " .. epoch, ("begins epoch %d"):format(
+    epoch + 1), run.callbacks, ("%s\n%s"):format(rate_of(run.own.optimizer),
+    trained(run.model)))
+  local rates_, trains = {}, {}
+  for i, each in ipairs(all) do
+    rates_[i], trains[i] = each:match "^(.-)\n(.*)$"
+  end
+  local where = ("before epoch %d"):format(epoch + 1)
+  check_rates(where, rates_)
+  check_trained(where, trains)
 end
 
 -- What this worker has done with the epochs.

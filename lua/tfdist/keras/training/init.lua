@@ -375,21 +375,22 @@ method("evaluate", "x:nest y:table=nil batch_size=nil verbose='auto' "
     local own = state.compiled(self, "evaluate")
     check_steps("model:evaluate", "steps", wanted)
     local shown = new_progress(own, verbose, given)
-    local list = loop.inside(own, shown, function()
-      local source = feed.new(own, "evaluate", { x = x, y = y,
-        sample_weight = sample_weight, batch_size = batch_size,
-        steps = wanted })
+    local found = loop.inside(own, shown, function()
+      local spec = { x = x, y = y, sample_weight = sample_weight,
+        batch_size = batch_size, steps = wanted }
+      local source = feed.new(own, "evaluate", spec)
+      local list = callbacks.list(given, self, { steps = wanted or source.steps,
+        verbose = verbose }, { progress = shown })
+      alike.check("evaluate", self, own, source, list, spec)
       shown:begin(wanted or source.steps)
-      local found, count, examples = loop.evaluate(self, source, {
-        steps = wanted, progress = shown, what = "evaluate",
-        callbacks = callbacks.list(given, self, { steps = wanted
-          or source.steps, verbose = verbose }, { progress = shown }),
+      local results, count, examples = loop.evaluate(self, source, {
+        steps = wanted, progress = shown, what = "evaluate", callbacks = list,
       })
       shown:done(count, examples)
-      shown:finish(found)
-      return found
+      shown:finish(results)
+      return results
     end)
-    return answer(list, return_dict)
+    return answer(found, return_dict)
   end)
 
 -- predict works without compile.
@@ -413,13 +414,14 @@ method("predict", "x:nest batch_size=nil verbose='auto' steps=nil "
     check_steps("model:predict", "steps", wanted)
     local shown = new_progress(own, verbose, given)
     return loop.inside(own, shown, function()
-      local source = feed.new(own, "predict", { x = x, batch_size = batch_size,
-        steps = wanted })
+      local spec = { x = x, batch_size = batch_size, steps = wanted }
+      local source = feed.new(own, "predict", spec)
+      local list = callbacks.list(given, self, { steps = wanted or source.steps,
+        verbose = verbose }, { progress = shown })
+      alike.check("predict", self, own, source, list, spec)
       shown:begin(wanted or source.steps)
       local out, count, examples = loop.predict(self, source, {
-        steps = wanted, progress = shown, tf = tf,
-        callbacks = callbacks.list(given, self, { steps = wanted
-          or source.steps, verbose = verbose }, { progress = shown }),
+        steps = wanted, progress = shown, tf = tf, callbacks = list,
       })
       shown:done(count, examples)
       shown:finish {}
