@@ -10,6 +10,8 @@ local raw = require "tfdist.core.raw"
 local replicas = require "spec.support.replicas"
 local tf = require "tfdist"
 
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
+
 describe("a CheckpointManager", function()
   local top, dir
   leaks(before_each, after_each)
@@ -140,6 +142,47 @@ describe("a CheckpointManager", function()
     end
   end)
 
+  it("says of damaged ones what comes of that", function()
+    local warn, said = notice.warn, {}
+    finally(function() notice.warn = warn end)
+    function notice.warn(message) said[#said + 1] = message end
+    local first = new { max_to_keep = 3 }
+    for _ = 1, 3 do
+      first:save()
+    end
+    local function told(restored, ...)
+      said = {}
+      local path = (new { max_to_keep = 3 }):restore_or_initialize()
+      assert.are.equal(restored and dir .. "/ckpt-" .. restored or nil, path)
+      for i, words in ipairs { ... } do
+        assert.matches("/ckpt%-" .. words, said[i])
+      end
+      assert.are.equal(select("#", ...), #said)
+    end
+    local before = "%d cannot be restored, trying the one before: "
+    local gone = "%d cannot be restored, and no other one: there is nothing to "
+      .. "go on from: "
+    told(3)
+    for k = 3, 1, -1 do
+      local path = ("%s/ckpt-%d.safetensors"):format(dir, k)
+      local text = files.read(path)
+      files.write(path, text:sub(1, -2)
+        .. string.char((text:byte(-1) + 1) % 256))
+      if k > 1 then
+        local list = {}
+        for i = 3, k, -1 do
+          list[#list + 1] = before:format(i)
+        end
+        told(k - 1, unpack(list))
+      end
+    end
+    told(nil, before:format(3), before:format(2), gone:format(1))
+    os.remove(dir .. "/ckpt-1.safetensors")
+    told(nil, before:format(3), gone:format(2))
+    os.remove(dir .. "/ckpt-2.safetensors")
+    told(nil, gone:format(3))
+  end)
+
   it("takes what was written last for the newest where no list says it",
     function()
       local warn, said = notice.warn, {}
@@ -263,6 +306,8 @@ describe("a CheckpointManager", function()
   it("always finds one while two processes save #once", function()
     local script = process.file(([[
 local tf = require "tfdist"
+
+local unpack = rawget(table, "unpack") or rawget(_G, "unpack")
 local ckpt = tf.train.Checkpoint { v = tf.Variable(1) }
 local manager = tf.train.CheckpointManager(ckpt, %q, { max_to_keep = 2 })
 repeat manager:save() until io.open(%q)

@@ -616,22 +616,34 @@ local function candidates(own)
   return list
 end
 
--- The first of a list that take(path) takes without an error; `damaged` has
--- those that were tried before.
-local function take_first(list, damaged, take)
+-- Say of one that is damaged what comes of that, once that is known.
+local function tell_damage(tried, outcome)
+  if tried.path ~= nil then
+    log.warn(("%s cannot be restored, %s: %s"):format(tried.path, outcome,
+      tried.message))
+    tried.path = nil
+  end
+end
+
+-- The first of a list that take(path) takes without an error; `tried` has those
+-- that are damaged, and as `path` and `message` the last of them.
+local function take_first(list, tried, take)
   for _, path in ipairs(list) do
     local ok, status = false, nil
-    if not damaged[path] then
+    local is_new = not tried.damaged[path]
+    if is_new then
       ok, status = pcall(take, path)
     end
     local kind = errors.kind(status)
+    if is_new and kind ~= "NotFound" then
+      tell_damage(tried, "trying the one before")
+    end
     if ok then
       return path
     elseif kind == "DataLoss" then
-      damaged[path] = true
-      log.warn(("%s cannot be restored, trying the one before: %s"):format(path,
-        status.message))
-    elseif not damaged[path] and kind ~= "NotFound" then
+      tried.damaged[path] = true
+      tried.path, tried.message = path, status.message
+    elseif is_new and kind ~= "NotFound" then
       error(status, 0)
     end
   end
@@ -640,17 +652,18 @@ end
 
 -- The newest one that take(path) takes.
 local function take_newest(own, take)
-  local damaged, before = {}, nil
+  local tried, before = { damaged = {} }, nil
   local list = candidates(own)
   -- As long as others change what there is.
   while table.concat(list, "\0") ~= before do
-    local path = take_first(list, damaged, take)
+    local path = take_first(list, tried, take)
     if path ~= nil then
       return path
     end
     before = table.concat(list, "\0")
     list = candidates(own)
   end
+  tell_damage(tried, "and no other one: there is nothing to go on from")
   return nil
 end
 
