@@ -67,6 +67,29 @@ for _, host in ipairs(process.hosts) do
       assert.equal(("y"):rep(10000), files.read(folder .. "/logs/worker-0.log"))
     end)
 
+    it("says which logs are incomplete, and why", function()
+      local logs = folder .. "/logs"
+      assert(os.execute("mkdir " .. logs .. " && ln -s /dev/full " .. logs
+        .. "/worker-1.log && mkdir " .. logs .. "/worker-2.log"))
+      local r = run("-n 3 --log-dir=" .. logs, [[
+        print("here is " .. r.task_id)
+        if r.task_id == 1 then
+          take "w0"
+          take "w2"
+          error "mine"
+        end
+        put("w" .. r.task_id)
+        while true do end]])
+      assert.equal(1, r.code)
+      assert.truthy(r.err:find("tfdist run: the log of worker 1 is incomplete: "
+        .. logs .. "/worker-1.log: No space left on device\n", 1, true), r.err)
+      assert.truthy(r.err:find("tfdist run: what worker 2 writes is not kept: "
+        .. logs .. "/worker-2.log: Is a directory\n", 1, true), r.err)
+      assert.equal("logs: " .. logs .. "/worker-{0,1,2}.log; incomplete: worker "
+        .. "1 and worker 2\n", r.err:match "[^\n]*\n$")
+      assert.equal("here is 0\n", files.read(logs .. "/worker-0.log"))
+    end)
+
     it("leaves a task's daemons to no later start", function()
       local r = run("-n 1 --max-restarts=1", [[
         if os.getenv "TFDIST_RESTART" == "0" then

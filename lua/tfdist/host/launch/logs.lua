@@ -1,4 +1,4 @@
---- What the tasks write, in files: all of it, as it came.
+--- What the tasks write, in files: all of it, as it came, while there is room.
 local errors = require "tfdist.base.errors"
 local raw = require "tfdist.core.raw"
 local tasks = require "tfdist.host.launch.tasks"
@@ -37,8 +37,17 @@ function Log:write(stream, bytes)
   if stream == 2 then
     self.last = (self.last .. bytes):sub(-KEPT)
   end
-  if self.file and not (self.file:write(bytes) and self.file:flush()) then
-    self.say("the log of " .. self.name .. " cannot be written any more")
+  if self.file == nil then
+    return
+  end
+  local done, why = self.file:write(bytes)
+  if done then
+    done, why = self.file:flush()
+  end
+  if not done then
+    self.is_partial = true
+    self.say(("the log of %s is incomplete: %s: %s"):format(self.name, self.path,
+      why))
     self:close()
   end
 end
@@ -122,8 +131,10 @@ function Logs:open(task, restart)
     local why
     os.remove(base .. ".error")
     log.error_file = base .. ".error"
-    log.file, why = io.open(base .. ".log", "wb")
+    log.path = base .. ".log"
+    log.file, why = io.open(log.path, "wb")
     if not log.file then
+      log.is_partial = true
       self.say("what " .. task.name .. " writes is not kept: " .. why)
     end
   end

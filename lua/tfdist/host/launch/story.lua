@@ -92,6 +92,19 @@ local function log_files(all, folder)
     or "{" .. table.concat(jobs, ",") .. "}")
 end
 
+-- Where they are, and of whom they have not all.
+local function about_logs(all, folder)
+  local partial = {}
+  for _, task in ipairs(all) do
+    if task.log and task.log.is_partial then
+      partial[#partial + 1] = task.name
+    end
+  end
+  return #partial == 0 and "full logs: " .. log_files(all, folder)
+    or ("logs: %s; incomplete: %s"):format(log_files(all, folder),
+      M.list_of(partial))
+end
+
 --- The end of a run that failed: who was first, its error, where all the rest
 --- is.
 function M.failure(first, all, logs)
@@ -101,7 +114,7 @@ function M.failure(first, all, logs)
     M.sentence(first, all), LINE, task.name, LINE,
     text ~= "" and (text:gsub("\n+$", ""))
       or "it has written nothing to stderr",
-    logs.folder and "full logs: " .. log_files(all, logs.folder) .. "\n"
+    logs.folder and about_logs(all, logs.folder) .. "\n"
       .. (TOGETHER[first.code] and "what they did together: tfdist flight "
       .. logs.folder .. "\n" or "") or "")
 end
