@@ -11,10 +11,12 @@
 #include "base/environment.h"
 #include "device/private.h"
 
-static const char *const names[] = {"TFDIST_CPU_DEVICES", "TFDIST_QUEUE",
-                                    "TFDIST_THREADS", "TFDIST_MEMORY_LIMIT",
-                                    "TFDIST_LOG"};
-enum { NAMES = 5 };
+static const char *const names[] = {
+    "TFDIST_CPU_DEVICES",  "TFDIST_QUEUE",       "TFDIST_THREADS",
+    "TFDIST_MEMORY_LIMIT", "TFDIST_STRICT_FP32", "TFDIST_FFI",
+    "TFDIST_AUTO_CLUSTER", "TFDIST_INSECURE",    "TFDIST_CUDA_GRAPHS",
+    "TFDIST_RESTART",      "TFDIST_LOG"};
+enum { NAMES = sizeof names / sizeof *names };
 
 static int clear(void **state) {
   int i;
@@ -34,6 +36,7 @@ static void blanks_around_a_value_do_not_count(void **state) {
   setenv("TFDIST_THREADS", " 3\n", 1);
   setenv("TFDIST_MEMORY_LIMIT", " 16MiB ", 1);
   setenv("TFDIST_LOG", " Info ", 1);
+  setenv("TFDIST_STRICT_FP32", " 1 ", 1);
   assert_int_equal(TFD_OK, tfd__config_resolve(&c));
   assert_int_equal(2, c.cpu_devices);
   assert_int_equal(TFD_QUEUE_QUEUED, c.queue_mode);
@@ -41,6 +44,7 @@ static void blanks_around_a_value_do_not_count(void **state) {
   assert_int_equal(16 << 20, c.memory_limit);
   assert_int_equal(TFD_OK, tfd__env_log_level(&level));
   assert_int_equal(TFD_LOG_INFO, level);
+  assert_false(tfd_tensor_float_32_is_enabled());
 }
 
 static void blanks_alone_are_no_value(void **state) {

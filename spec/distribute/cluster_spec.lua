@@ -197,6 +197,8 @@ end)
 local MISTAKES = {
   { "{", "TF_CONFIG: not JSON at line 1, column 1" },
   { "worker0:2222", "TF_CONFIG: not JSON" },
+  { " ", "TF_CONFIG: not JSON at line 1, column 1" },
+  { "\t \t", "TF_CONFIG: not JSON" },
   { "[]", "TF_CONFIG: expected an object with cluster and task, got a list" },
   { "7", "TF_CONFIG: expected an object with cluster and task, got 7" },
   { '{"cluster":7}', "TF_CONFIG.cluster: expected an object of jobs, got 7" },
@@ -362,6 +364,7 @@ describe("the cluster that a process finds", function()
     { "alone", { OMPI_COMM_WORLD_SIZE = "1" } },
     { "alone", { SLURM_JOB_ID = "7", SLURM_NNODES = "2" } },
     { "alone", STEP, OPEN_MPI, { TFDIST_AUTO_CLUSTER = "0" } },
+    { "alone", STEP, OPEN_MPI, { TFDIST_AUTO_CLUSTER = " 0 " } },
     { "TF_CONFIG", CONFIG, { TFDIST_AUTO_CLUSTER = "0" } },
   }
 

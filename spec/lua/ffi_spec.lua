@@ -137,7 +137,7 @@ describe("tfdist.ffi", function()
     local host = process.build .. "/tfdist-luajit -e "
     assert.equal("true\ttrue\t5\n", process.run("TFDIST_FFI=1 " .. host
       .. process.quote(code)).out)
-    assert.equal("false\tfalse\t5\n", process.run("TFDIST_FFI=0 " .. host
+    assert.equal("false\tfalse\t5\n", process.run("TFDIST_FFI=' 0' " .. host
       .. process.quote(code)).out)
   end)
 

@@ -1,6 +1,7 @@
 /* Settings that are fixed once the first device is used: calls win over the
 ** environment, the environment over defaults. */
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -130,6 +131,22 @@ static int env_queue(const char *name, int *mode_p) {
   return tfd__env_word(name, modes, 3, "inline, queued or auto", mode_p);
 }
 
+/* What is read later, or by Lua, in places that cannot refuse a word that is
+** none. */
+static int check_others(void) {
+  static const char *const names[] = {"TFDIST_STRICT_FP32", "TFDIST_FFI",
+                                      "TFDIST_AUTO_CLUSTER", "TFDIST_INSECURE",
+                                      "TFDIST_CUDA_GRAPHS"};
+  static const char *const words[] = {"0", "1"};
+  size_t i;
+  int value = 0;
+
+  for (i = 0; i < sizeof names / sizeof *names; i++) {
+    TFD_TRY(tfd__env_word(names[i], words, 2, "0 or 1", &value));
+  }
+  return env_int("TFDIST_RESTART", 0, INT_MAX, &value);
+}
+
 /* Power of 1024 that a suffix stands for, -1 if it is none: "", "K", "MiB". */
 static int size_shift(const char *suffix) {
   static const char letters[] = "KMGT";
@@ -181,6 +198,7 @@ int tfd__config_resolve(tfd__config *c) {
   TFD_TRY(env_int("TFDIST_THREADS", 0, 4096, &threads));
   TFD_TRY(env_int("TFDIST_CORES", 1, 4096, &cores));
   TFD_TRY(env_size("TFDIST_MEMORY_LIMIT", &limit));
+  TFD_TRY(check_others());
   c->cpu_devices = asked.cpu_devices > 0 ? asked.cpu_devices : devices;
   c->queue_mode = asked.queue_mode >= 0 ? asked.queue_mode : queue;
   c->device_threads =

@@ -150,7 +150,8 @@ core.set_library_prefix(errors.library)
 core.set_raise(errors.raise)
 
 M.ffi_enabled = false
-if rawget(_G, "jit") and os.getenv("TFDIST_FFI") ~= "0" then
+if rawget(_G, "jit")
+  and not (os.getenv("TFDIST_FFI") or ""):match "^%s*0%s*$" then
   local fast = require "tfdist.core.ffi"
   for name, fn in pairs(fast.fast_paths) do
     M[name] = fn

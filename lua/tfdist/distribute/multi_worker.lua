@@ -31,6 +31,10 @@ local function variable(name)
   return value ~= "" and value or nil
 end
 
+local function is_insecure()
+  return (variable "TFDIST_INSECURE" or ""):match "^%s*1%s*$" ~= nil
+end
+
 -- Seconds of a variable, `usual` or 0 when it is not set.
 local function seconds(name, usual)
   local value = variable(name)
@@ -179,7 +183,7 @@ end
 
 local function join(resolver, devices, list, index, how)
   local handle = as_usage(pcall(raw.strategy_join, "multi_worker", devices,
-    addresses(list), index, secret(), os.getenv "TFDIST_INSECURE" == "1",
+    addresses(list), index, secret(), is_insecure(),
     provider_of(resolver, how), start_seconds(),
     seconds "TFDIST_HEARTBEAT_TIMEOUT",
     how.timeout_seconds or seconds "TFDIST_OP_TIMEOUT",

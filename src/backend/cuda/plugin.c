@@ -214,7 +214,10 @@ tfd_backend_plugin(const tfd__plugin_host *host,
   const char *graphs = getenv("TFDIST_CUDA_GRAPHS");
 
   TFD_TRY(tfd__cuda_attach(host));
-  if (graphs != NULL && strcmp(graphs, "0") == 0) cuda_backend.launcher = NULL;
+  /* It is "0" or "1", with blanks maybe: others are refused before. */
+  if (graphs != NULL && strchr(graphs, '0') != NULL) {
+    cuda_backend.launcher = NULL;
+  }
   *backend_p = &cuda_backend;
   return TFD_OK;
 }

@@ -40,7 +40,7 @@ function M.find()
   if is_set "TF_CONFIG" then
     return from_tf_config.TFConfigClusterResolver(), "TF_CONFIG"
       .. (is_set "TFDIST_RESTART" and " (tfdist run)" or "")
-  elseif os.getenv "TFDIST_AUTO_CLUSTER" == "0" then
+  elseif (os.getenv "TFDIST_AUTO_CLUSTER" or ""):match "^%s*0%s*$" then
     return nil
   elseif mpi.is_mpirun() then
     return mpi.MPIClusterResolver(), "MPI"

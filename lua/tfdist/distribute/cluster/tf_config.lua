@@ -253,14 +253,13 @@ local function check_keys(config)
   end
 end
 
---- What a text in the form of TF_CONFIG says. Nothing (nil or blanks) is no
---- cluster.
+--- What a text in the form of TF_CONFIG says. Nothing (nil or "") is no cluster.
 --- Errors: ValueError that names the place and what was expected.
 ---@param source string|nil
 ---@return table  { cluster = ClusterSpec, task_type, task_id, rpc_layer,
 ---  session_master, environment }
 function M.read(source)
-  if source == nil or not source:find("%S") then
+  if source == nil or source == "" then
     return { cluster = specs.of_tasks({}) }
   end
   local config = decode(source)
