@@ -35,8 +35,9 @@ local STARTERS = {
       local r = process.run "spec/support/slurm.sh true"
       return r.code ~= 0 and "no Slurm on this machine: " .. r.err
     end },
-  ["sh mpirun"] = { by = "env OMPI_ALLOW_RUN_AS_ROOT=1 "
-    .. "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1 sh",
+  ["sh mpirun"] = { by = "env -u OMPI_ALLOW_RUN_AS_ROOT "
+    .. "-u OMPI_ALLOW_RUN_AS_ROOT_CONFIRM "
+    .. "OMPI_MCA_rmaps_base_oversubscribe=1 sh",
     who = "MPI", lacks = function()
       return mpi.all[1] == nil and mpi.why
     end },
