@@ -516,6 +516,40 @@ describe("optimizers", function()
     fails("ValueError", "unknown optimizer", O.get, "adamm")
   end)
 
+  it("learning_rate of a schedule is its value for the next step", function()
+    local made = O.schedules.ExponentialDecay(1.0, 1, 0.5)
+    local v = tf.Variable(0.0)
+    local function step(opt)
+      opt:apply_gradients({ tf.constant(1.0) }, { v })
+      return opt.learning_rate
+    end
+    local rates = { made, function(n) return 2 ^ -n end,
+      function(n) return tf.constant(2 ^ -n) end }
+    for i = 1, #rates do
+      local opt = O.SGD(rates[i])
+      assert.equal(1, opt.learning_rate)
+      assert.same({ 0.5, 0.25 }, { step(opt), step(opt) })
+      assert.equal(rates[i], opt:get_config().learning_rate)
+      local scaled = tf.keras.mixed_precision.LossScaleOptimizer(opt)
+      assert.equal(0.25, scaled.learning_rate)
+      local traced = tf.function_(function()
+        local before = opt.learning_rate
+        opt:apply_gradients({ tf.constant(1.0) }, { v })
+        return before, opt.learning_rate
+      end)
+      for n = 2, 4 do
+        local before, after = traced()
+        assert.same({ 2 ^ -n, 2 ^ -n / 2 }, { before:item(), after:item() })
+      end
+      opt.learning_rate = O.schedules.InverseTimeDecay(1, 1, 1)
+      assert.near(1 / 6, opt.learning_rate, 1e-12)
+      opt.learning_rate = 0.75
+      assert.equal(0.75, opt.learning_rate)
+    end
+    local rate = tf.Variable(0.5)
+    assert.equal(rate, O.SGD(rate).learning_rate)
+  end)
+
   it("clips after adding up", function()
     local function step(options)
       options.learning_rate = 1

@@ -58,6 +58,15 @@ function M.follows_steps(lr)
   return schedules.is_schedule(lr) or type(lr) == "function"
 end
 
+--- The learning rate of an optimizer as it was given or set.
+function M.given_rate(optimizer)
+  local own = rawget(optimizer, "own")
+  if own.inner ~= nil then -- it scales the loss for another one
+    return M.given_rate(own.inner)
+  end
+  return own.hyper.learning_rate
+end
+
 --- The learning rate of a step (from 0) as a plain number.
 function M.learning_rate(own, step)
   local lr = own.hyper.learning_rate

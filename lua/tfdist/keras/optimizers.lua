@@ -330,6 +330,28 @@ end
 
 getters.weights = getters.variables
 
+-- A tensor of what a schedule gives for the steps taken when it is read.
+local function rate_at_calls(own)
+  return tf.py_function(function(step)
+    return hypers.learning_rate(own, step:item())
+  end, { apply.iterations(own):read_value() },
+    { { dtype = "float32", shape = {} } })
+end
+
+--- As given or set; of a schedule or a function, what it gives for the step
+--- that comes next: a number, in a traced function a tensor.
+--- Source: keras.optimizers.Optimizer.learning_rate
+function getters.learning_rate(self)
+  local own = own_of(self)
+  local lr = own.hyper.learning_rate
+  if not hypers.follows_steps(lr) then
+    return lr
+  elseif tracing.current() ~= nil then
+    return rate_at_calls(own)
+  end
+  return hypers.learning_rate(own, hypers.steps(own))
+end
+
 function getters.name(self)
   return rawget(self, "own").name
 end

@@ -10,24 +10,20 @@ local follows_steps, number_of = hypers.follows_steps, hypers.number_of
 
 --- The rate of the step that comes next, as a number.
 function M.get(optimizer)
-  local lr = optimizer.learning_rate
-  if follows_steps(lr) then
-    lr = lr(optimizer.iterations:read_value():item())
-  end
-  return number_of(lr)
+  return number_of(optimizer.learning_rate)
 end
 
 --- The rate as a number where `set` may change it; nil where it follows from
 --- the step.
 function M.settable(optimizer)
-  local lr = optimizer.learning_rate
+  local lr = hypers.given_rate(optimizer)
   return not follows_steps(lr) and number_of(lr) or nil
 end
 
 --- Make it the number lr; a variable stays the variable.
 --- Errors: TypeError when it follows from the step; `who` says who sets.
 function M.set(optimizer, lr, who)
-  local now = optimizer.learning_rate
+  local now = hypers.given_rate(optimizer)
   if follows_steps(now) then
     errors.raise("TypeError", ("%s: the optimizer's learning rate is a %s; "
       .. "only a number or a variable can be set"):format(who,
