@@ -120,11 +120,12 @@ describe("an optimizer in a traced function", function()
     assert.are.equal(4, taken())
     optimizer.learning_rate = 2
     assert.are.same({ 2, 2 }, { taken(), taken() })
-    optimizer.decay = 0.125
+    optimizer.learning_rate =
+      tf.keras.optimizers.schedules.InverseTimeDecay(2, 1, 0.125)
     assert.are.equal(1, taken()) -- its ninth step
     optimizer.iterations:assign(24)
     assert.are.equal(0.5, taken())
-    optimizer.decay = 0
+    optimizer.learning_rate = 2
     assert.are.equal(2, taken())
   end)
 

@@ -489,67 +489,6 @@ describe("optimizers", function()
     end)
   end)
 
-  it("hyperparameters can be read, changed and scheduled", function()
-    local opt = O.SGD { learning_rate = 0.5 }
-    assert.equal(0.5, opt.lr)
-    opt.learning_rate = 0.25
-    local v = tf.Variable(1.0)
-    opt:apply_gradients({ tf.constant(1.0) }, { v })
-    assert.equal(0.75, v:item())
-    fails("KeyError", "momentun", function() opt.momentun = 1 end)
-    local e = fails("ValueError", 'unknown option "learningrate"', O.Adam,
-      { learningrate = 1 })
-    assert.is_truthy(e.hint:find "learning_rate")
-    fails("ValueError", "momentum", O.SGD, { momentum = 2 })
-    local halving = O.SGD(O.schedules.ExponentialDecay(1.0, 1, 0.5))
-    local w = tf.Variable(0.0)
-    for _ = 1, 3 do halving:apply_gradients({ tf.constant(1.0) }, { w }) end
-    assert.equal(-1.75, w:item())
-    halving.iterations:assign(0)
-    halving:apply_gradients({ tf.constant(1.0) }, { w })
-    assert.equal(-2.75, w:item())
-    local decayed = O.SGD { learning_rate = 1, decay = 1 }
-    local u = tf.Variable(0.0)
-    for _ = 1, 2 do decayed:apply_gradients({ tf.constant(1.0) }, { u }) end
-    assert.equal(-1.5, u:item())
-    assert.equal("Adam", tostring(O.get "adam"):match "^%a+")
-    fails("ValueError", "unknown optimizer", O.get, "adamm")
-  end)
-
-  it("learning_rate of a schedule is its value for the next step", function()
-    local made = O.schedules.ExponentialDecay(1.0, 1, 0.5)
-    local v = tf.Variable(0.0)
-    local function step(opt)
-      opt:apply_gradients({ tf.constant(1.0) }, { v })
-      return opt.learning_rate
-    end
-    local rates = { made, function(n) return 2 ^ -n end,
-      function(n) return tf.constant(2 ^ -n) end }
-    for i = 1, #rates do
-      local opt = O.SGD(rates[i])
-      assert.equal(1, opt.learning_rate)
-      assert.same({ 0.5, 0.25 }, { step(opt), step(opt) })
-      assert.equal(rates[i], opt:get_config().learning_rate)
-      local scaled = tf.keras.mixed_precision.LossScaleOptimizer(opt)
-      assert.equal(0.25, scaled.learning_rate)
-      local traced = tf.function_(function()
-        local before = opt.learning_rate
-        opt:apply_gradients({ tf.constant(1.0) }, { v })
-        return before, opt.learning_rate
-      end)
-      for n = 2, 4 do
-        local before, after = traced()
-        assert.same({ 2 ^ -n, 2 ^ -n / 2 }, { before:item(), after:item() })
-      end
-      opt.learning_rate = O.schedules.InverseTimeDecay(1, 1, 1)
-      assert.near(1 / 6, opt.learning_rate, 1e-12)
-      opt.learning_rate = 0.75
-      assert.equal(0.75, opt.learning_rate)
-    end
-    local rate = tf.Variable(0.5)
-    assert.equal(rate, O.SGD(rate).learning_rate)
-  end)
-
   it("clips after adding up", function()
     local function step(options)
       options.learning_rate = 1

@@ -564,13 +564,27 @@ function M.watch(path, module)
   return module
 end
 
+-- The only name in `names` whose words begin with the letters of `name`.
+local function by_initials(name, names)
+  local found
+  for i = 1, #name > 1 and #names or 0 do
+    if names[i]:gsub("(%w)%w*_?", "%1") == name then
+      if found ~= nil then
+        return nil
+      end
+      found = names[i]
+    end
+  end
+  return found
+end
+
 --- Hint for an unknown name: the nearest known one, else all of them.
 ---@param name string
 ---@param names string[]
 ---@param what string  "option", "flag"
 ---@return string|nil
 function M.suggestion(name, names, what)
-  local near = M.nearest(name, names)
+  local near = M.nearest(name, names) or by_initials(name, names)
   if near ~= nil then
     return "did you mean " .. near .. "?"
   elseif #names == 0 then

@@ -78,8 +78,7 @@ function M.learning_rate(own, step)
     errors.raise("TypeError", "learning_rate: a schedule must return a number, "
       .. "got " .. (lr == nil and "nothing" or text.describe(lr)))
   end
-  local decay = M.number_of(own.hyper.decay or 0)
-  return decay > 0 and lr / (1 + decay * step) or lr
+  return lr
 end
 
 local function hyper_of(own)
@@ -103,7 +102,7 @@ local CONSTANT = { number = true, boolean = true, string = true }
 
 --- Are all what they are at each step, until one is set?
 function M.are_constant(own)
-  local constant = own.hyper.decay == nil or own.hyper.decay == 0
+  local constant = true
   for _, value in pairs(own.hyper) do
     constant = constant and CONSTANT[type(value)] == true
   end

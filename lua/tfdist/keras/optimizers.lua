@@ -380,23 +380,24 @@ local function new(meta, rule, name, hyper)
   } }, meta)
 end
 
-local ALIASES = { lr = "learning_rate" }
-
 local function make_class(name, known)
   local meta = { __name = name, is_tf_optimizer = true }
-  local check = text.slips(function()
-    return text.names(methods, getters, known)
-  end, function(key, near)
+  local function no_field(key, near)
     errors.raise("KeyError", ("%s has no field or method %s"):format(name,
       text.quote(key)), "did you mean " .. near .. "?")
-  end)
+  end
+  local check = text.slips(function()
+    return text.names(methods, getters, known)
+  end, no_field)
   function meta.__index(self, key)
     if methods[key] ~= nil then
       return methods[key]
     elseif getters[key] ~= nil then
       return getters[key](self)
+    elseif key == "lr" then
+      no_field(key, "learning_rate")
     end
-    local value = rawget(self, "own").hyper[ALIASES[key] or key]
+    local value = rawget(self, "own").hyper[key]
     if value == nil and not known[key] then
       check(key)
     end
@@ -407,7 +408,6 @@ local function make_class(name, known)
   end
   function meta.__newindex(self, key, value)
     local own = rawget(self, "own")
-    key = ALIASES[key] or key
     if not known[key] then
       errors.raise("KeyError", ("%s has no hyperparameter %s"):format(name,
         text.name(key)), type(key) == "string"
@@ -428,8 +428,8 @@ local function make_class(name, known)
   return meta
 end
 
-local COMMON = "decay=0 clipnorm=nil clipvalue=nil global_clipnorm=nil "
-  .. "use_ema=false ema_momentum=0.99 ema_overwrite_frequency=nil lr=nil"
+local COMMON = "clipnorm=nil clipvalue=nil global_clipnorm=nil "
+  .. "use_ema=false ema_momentum=0.99 ema_overwrite_frequency=nil decay=nil"
 
 local function define(name, rule)
   local known = {}
@@ -439,16 +439,19 @@ local function define(name, rule)
   for i = 1, sig.n do
     known[sig.names[i]] = true
   end
-  known.name, known.lr = nil, nil
+  known.name, known.decay = nil, nil
   local meta = make_class(name, known)
   M[name] = options.wrap_signature(sig, function(...)
     local hyper, given = {}, { ... }
     for i = 1, sig.n do
       hyper[sig.names[i]] = given[i]
     end
-    hyper.learning_rate = hyper.lr or hyper.learning_rate
     local own_name = hyper.name or name
-    hyper.lr, hyper.name = nil, nil
+    if hyper.decay ~= nil then
+      notice.warn(name .. ": argument decay is no longer supported and is "
+        .. "ignored; schedules.InverseTimeDecay lowers a learning rate")
+    end
+    hyper.decay, hyper.name = nil, nil
     rules.check(name, hyper)
     return new(meta, rule, own_name, hyper)
   end)

@@ -15,14 +15,14 @@ local rules = M.rules
 
 --- Hyperparameters that every optimizer has.
 M.COMMON = {
-  learning_rate = true, decay = true, clipnorm = true, clipvalue = true,
+  learning_rate = true, clipnorm = true, clipvalue = true,
   global_clipnorm = true, weight_decay = true, use_ema = true,
   ema_momentum = true, ema_overwrite_frequency = true,
 }
 
 local UNIT = { "momentum", "beta_1", "beta_2", "rho", "ema_momentum" }
 local NOT_NEGATIVE = {
-  "decay", "weight_decay", "epsilon", "clipnorm", "clipvalue",
+  "weight_decay", "epsilon", "clipnorm", "clipvalue",
   "global_clipnorm", "initial_accumulator_value", "l1_regularization_strength",
   "l2_regularization_strength", "l2_shrinkage_regularization_strength", "beta",
 }
