@@ -13,7 +13,7 @@ static int core_release(lua_State *L) {
   tfd_handle_kind kind = TFD_HANDLE_TENSOR;
 
   if (s == NULL) {
-    const tfd__lua_arg a = {"release", "handle", 1, false};
+    const tfd__lua_arg a = {"handle:release", "handle", 1, true};
 
     return tfd__lua_type_error(L, &a, "a handle");
   }

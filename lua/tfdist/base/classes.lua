@@ -6,6 +6,7 @@
 --- An object's metatable holds its class in `class`; methods and fields that an
 --- object lacks come from its class, then from those it inherits from.
 local errors = require "tfdist.base.errors"
+local fields = require "tfdist.base.fields"
 local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
 local text = require "tfdist.base.text"
@@ -75,6 +76,38 @@ function M.new(name, path, make_metatable, construct_)
   end
 
   return Root
+end
+
+-- Functions of a class whose self is no object, what only the library calls, and
+-- what is compared with what a class of the user's has in its place: that looks
+-- at self by itself.
+local UNGUARDED = { subclass = true, extend = true, from_config = true,
+  train_step = true, test_step = true, predict_step = true,
+  compute_loss = true, compute_metrics = true }
+for name in pairs(fields.HIDDEN) do
+  UNGUARDED[name] = name ~= "init"
+end
+
+--- Methods of `class` say so when they are called with a dot: those that it has
+--- and those that it is given. Classes derived from it have their own.
+---@param class table
+---@param is_self fun(x:any):boolean
+---@param noun string  what self is, "metric"
+function M.guard(class, is_self, noun)
+  local function guarded(key, value)
+    if type(value) ~= "function" or UNGUARDED[key] or key:find "^_" then
+      return value
+    end
+    return options.guarded(class.__name .. "." .. key, value, is_self, noun)
+  end
+  local meta = getmetatable(class)
+  local put = meta.__newindex or rawset
+  function meta.__newindex(t, key, value)
+    put(t, key, guarded(key, value))
+  end
+  for _, key in ipairs(text.names(class)) do
+    rawset(class, key, guarded(key, rawget(class, key)))
+  end
 end
 
 local function plain_metatable(class)

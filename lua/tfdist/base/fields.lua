@@ -25,7 +25,7 @@ function M.add(found, value)
     local meta = debug.getmetatable(value)
     meta = type(meta) == "table" and meta or {}
     local names = seen == 1 and rawget(meta, "__names")
-    for _, name in ipairs(names and names() or {}) do
+    for _, name in ipairs(names and names(value) or {}) do
       found[name] = true
     end
     local index = rawget(meta, "__index")

@@ -543,12 +543,33 @@ function M.method(what, source, fn, is_self, noun)
   if is_self == nil then
     return call
   end
-  return M.describe(function(self, ...)
+  return text.note_behind(M.describe(function(self, ...)
     if not is_self(self) then
       M.wrong_self(what, noun or "object", self, sig.names)
     end
     return call(self, ...)
-  end, sig, fn)
+  end, sig, fn), fn)
+end
+
+--- fn(self, ...) as a method whose call with a dot instead of a colon is a
+--- TypeError; arguments are fn's affair.
+---@param what string     "Mean.result"
+---@param fn function
+---@param is_self fun(x:any):boolean
+---@param noun string     what self is, "metric"
+---@return function
+function M.guarded(what, fn, is_self, noun)
+  if text.looks_at_self(fn) then
+    return fn
+  end
+  local function method(self, ...)
+    if not is_self(self) then
+      M.wrong_self(what, noun, self)
+    end
+    return fn(self, ...)
+  end
+  text.note_behind(method, fn)
+  return described[fn] ~= nil and M.describe_as(method, fn) or method
 end
 
 --- Bind the arguments of a module's functions: wrap for each of them.

@@ -108,8 +108,22 @@ function M.check_callable(what, name, fn, hint)
   end
 end
 
---- The function that the user wrote of one that can be called, which may be a
---- traced function; nil for other objects.
+-- methods that look at self first -> the functions behind them
+local behind = setmetatable({}, { __mode = "k" })
+
+--- Note that `method` looks at self and is `fn` then; returns method.
+function M.note_behind(method, fn)
+  behind[method] = fn
+  return method
+end
+
+--- Does a function look at self first?
+function M.looks_at_self(fn)
+  return behind[fn] ~= nil
+end
+
+--- The function that somebody wrote of one that can be called, which may be a
+--- traced function or a method that looks at self first; nil for other objects.
 ---@param fn any
 ---@return function?
 function M.written(fn)
@@ -117,7 +131,7 @@ function M.written(fn)
     fn = rawget(fn, "python_function")
     return fn and M.written(fn)
   end
-  return type(fn) == "function" and fn or nil
+  return type(fn) == "function" and (behind[fn] or fn) or nil
 end
 
 --- The name of a class, nil for anything else: what makes an object, in the

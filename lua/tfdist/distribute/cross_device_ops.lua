@@ -32,6 +32,7 @@ local getmetatable, type = getmetatable, type
 local Base, is_ops = classes.root("CrossDeviceOps",
   "tf.distribute.CrossDeviceOps")
 Base.native = false
+classes.guard(Base, is_ops, "object")
 
 M.is_ops = is_ops
 
@@ -199,6 +200,7 @@ end
 -- ReductionToOneDevice -------------------------------------------------------
 
 local One = Base:subclass "ReductionToOneDevice"
+classes.guard(One, is_ops, "object")
 
 local ONE = options.parser("ReductionToOneDevice",
   "reduce_to_device=nil accumulation_fn=nil")
@@ -299,6 +301,7 @@ local one_device = One()
 -- All-reduce in packs --------------------------------------------------------
 
 local AllReduce = Base:subclass "AllReduceCrossDeviceOps"
+classes.guard(AllReduce, is_ops, "object")
 
 -- Element i of each list is where pair i's value lives, in order; nil unless
 -- that is also where it shall go, and the same for all pairs.

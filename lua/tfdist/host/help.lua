@@ -50,10 +50,16 @@ local function block(lines, last)
   return #out > 0 and table.concat(out, "\n") or nil
 end
 
+-- What somebody wrote of a function that the library has put another around.
+local function behind(fn)
+  local text = package.loaded["tfdist.base.text"]
+  return text ~= nil and text.written(fn) or fn
+end
+
 -- The comment above the function. Functions that are arguments of a definition
 -- begin a few lines below its comment.
 local function comment(fn)
-  local info = debug.getinfo(fn, "S")
+  local info = debug.getinfo(behind(fn), "S")
   local file = info.source:match("^@lua/(tfdist/.*)$")
   local lines = file and lines_of(file)
   if not lines then

@@ -27,7 +27,7 @@ end
 ---@param convert? function
 function M.class(name, noun, path, convert)
   convert = convert or same
-  local class = classes.root(name, path, { __call = function(self, ...)
+  local class, is_one = classes.root(name, path, { __call = function(self, ...)
     return convert(self:call(...))
   end })
   roots[noun] = class
@@ -39,6 +39,7 @@ function M.class(name, noun, path, convert)
   function class.get_config()
     return {}
   end
+  classes.guard(class, is_one, noun)
   return class
 end
 

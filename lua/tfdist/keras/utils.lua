@@ -3,6 +3,7 @@
 --- Source: tf.keras.utils
 local base = require "tfdist.keras.layers.base"
 local errors = require "tfdist.base.errors"
+local classes = require "tfdist.base.classes"
 local define = require "tfdist.keras.layers.define"
 local module = require "tfdist.core.module"
 local objects = require "tfdist.keras.objects"
@@ -86,6 +87,9 @@ function Sequence:iter()
   end
 end
 
+classes.guard(Sequence, function(x)
+  return module.Module.is_module(x) and x.is_keras_sequence == true
+end, "sequence")
 M.Sequence = Sequence
 
 --- Let configurations name a class of one's own; returns the class.

@@ -116,7 +116,7 @@ M.bind(Base, "ClusterResolver")
 ---@return table
 function M.class(name, signature, init)
   local class = Base:subclass(name)
-  class.init = options.method(name, signature, init)
+  class.init = options.method(name, signature, init, is_resolver, "resolver")
   return class
 end
 

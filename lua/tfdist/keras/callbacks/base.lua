@@ -3,6 +3,7 @@
 --- A callback is an object of a subclass of Callback, or a plain table with
 --- on_* functions: { on_epoch_end = function(self, epoch, logs) end }. Epochs
 --- and batches count from 0. fit sets the fields `model` and `params`.
+local classes = require "tfdist.base.classes"
 local errors = require "tfdist.base.errors"
 local files = require "tfdist.core.files"
 local module = require "tfdist.core.module"
@@ -57,12 +58,15 @@ function M.is_callback(x)
     and x.is_tf_callback == true
 end
 
+classes.guard(Callback, M.is_callback, "callback")
+
 --- A class of this library.
 ---@param name string
 ---@param signature string
 ---@param init fun(self, ...)
 function M.define(name, signature, init)
   local class = Callback:subclass(name)
+  classes.guard(class, M.is_callback, "callback")
   class.init = options.method(name, signature, init, M.is_callback, "callback")
   return class
 end

@@ -7,6 +7,7 @@
 --- parameters of these names, gets the values themselves.
 local base = require "tfdist.keras.layers.base"
 local checkpoint = require "tfdist.train.checkpoint"
+local classes = require "tfdist.base.classes"
 local convert = require "tfdist.core.convert"
 local errors = require "tfdist.base.errors"
 local keras_tensor = require "tfdist.keras.layers.keras_tensor"
@@ -47,7 +48,9 @@ local function default_mask(self, _, mask)
   return self.supports_masking and mask or nil
 end
 
+classes.guard(base.Layer, base.is_layer, "layer")
 base.extend { compute_mask = default_mask }
+default_mask = base.Layer.compute_mask
 
 -- Outputs that have a mask keep it.
 local function give_masks(self, inputs, mask, ...)
@@ -313,6 +316,9 @@ end
 --- Errors: ValueError for a layer that has its weights.
 --- Source: tf.keras.layers.Layer.build
 function base.hooks.build(self, shapes)
+  if not base.is_layer(self) then
+    options.wrong_self("Layer.build", "layer", self, { "shape" })
+  end
   local own = rawget(self, "_own")
   local build = getmetatable(self).class.build
   if own.building or base.whole_builds[build] then

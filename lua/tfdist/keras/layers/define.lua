@@ -2,6 +2,7 @@
 --- the configuration.
 local base = require "tfdist.keras.layers.base"
 local call = require "tfdist.keras.layers.call"
+local classes = require "tfdist.base.classes"
 local errors = require "tfdist.base.errors"
 local options = require "tfdist.base.options"
 local pairs = require "tfdist.base.pairs"
@@ -41,6 +42,7 @@ local NO_FIELDS = { any_inputs = true, check_inputs = true, super = true }
 function M.layer(name, signature, fields)
   local super = fields.super or base.Layer
   local class = super:extend(name)
+  classes.guard(class, base.is_layer, "layer")
   local full, own_sig = with_common(signature)
   local sig = options.signature(name, full)
   class.signature = sig

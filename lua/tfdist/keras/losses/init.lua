@@ -9,6 +9,7 @@
 ---   local Quartic = Loss:subclass "Quartic"
 ---   function Quartic:call(y_true, y_pred) return (y_true - y_pred) ^ 4 end
 local backend = require "tfdist.keras.backend"
+local classes = require "tfdist.base.classes"
 local contexts = require "tfdist.distribute.contexts"
 local errors = require "tfdist.base.errors"
 local functions = require "tfdist.keras.losses.functions"
@@ -135,14 +136,16 @@ function M.is_loss(x)
 end
 
 Loss.is_tf_loss = true
+classes.guard(Loss, M.is_loss, "loss")
 
 -- Classes of the functions ---------------------------------------------------
 
-local classes = {}
+local loss_classes = {}
 
 -- A class whose call is the function with the same options.
 local function define(class_name, function_name)
   local class = Loss:subclass(class_name)
+  classes.guard(class, M.is_loss, "loss")
   local fn = functions.functions[function_name]
   local signature = functions.signatures[function_name]
   local sig = options.signature(class_name, signature)
@@ -161,7 +164,7 @@ local function define(class_name, function_name)
   function class.call(self, y_true, y_pred)
     return fn(y_true, y_pred, unpack(rawget(self, "given"), 1, sig.n))
   end
-  classes[class_name] = class
+  loss_classes[class_name] = class
   M[class_name] = class
 end
 
@@ -189,7 +192,7 @@ end
 -- Looking up -----------------------------------------------------------------
 
 local function known_names()
-  local names = text.names(classes, functions.functions)
+  local names = text.names(loss_classes, functions.functions)
   -- Small letters first: they win where case is all that differs.
   table.sort(names, function(a, b)
     return a:lower() == b:lower() and a > b or a:lower() < b:lower()
@@ -206,7 +209,7 @@ local function known_names()
 end
 
 objects.publish(M, {
-  noun = "loss", plural = "losses", classes = classes,
+  noun = "loss", plural = "losses", classes = loss_classes,
   functions = functions.functions, is_object = M.is_loss, names = known_names,
 })
 

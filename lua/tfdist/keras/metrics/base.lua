@@ -5,6 +5,7 @@
 --- up, so that it does not depend on the number of replicas. In a replica
 --- function result() is a sync point.
 local backend = require "tfdist.keras.backend"
+local classes = require "tfdist.base.classes"
 local checkpoints = require "tfdist.train.checkpoint"
 local contexts = require "tfdist.distribute.contexts"
 local convert = require "tfdist.core.convert"
@@ -325,6 +326,7 @@ end
 ---@param parent? table     default Metric
 function M.define(name, signature, init, default, parent)
   local class = (parent or Metric):subclass(name)
+  classes.guard(class, M.is_metric, "metric")
   local sig = options.signature(name, signature)
   class.init = options.method(name, signature .. " name=nil dtype=nil",
     function(self, ...)
@@ -345,5 +347,6 @@ options.methods(Metric, "Metric.", {
   reset_state = "", reset_states = "", merge_state = "metrics",
   get_config = "",
 }, M.is_metric, "metric")
+classes.guard(Metric, M.is_metric, "metric")
 
 return M

@@ -15,6 +15,7 @@
 --- Source: tf.keras.Model, tf.keras.Sequential
 local base = require "tfdist.keras.layers.base"
 local call = require "tfdist.keras.layers.call"
+local classes = require "tfdist.base.classes"
 local configuration = require "tfdist.keras.layers.configuration"
 local convert = require "tfdist.core.convert"
 local core = require "tfdist.keras.layers.core"
@@ -38,6 +39,7 @@ local M = {}
 local getmetatable, rawget = getmetatable, rawget
 
 local Model = base.Layer:extend "Model"
+classes.guard(Model, base.is_layer, "model")
 Model.getters = setmetatable({}, { __index = base.Layer.getters })
 Model.is_keras_model = true
 Model.autocast = "lists"
@@ -314,6 +316,7 @@ end
 -- Sequential -----------------------------------------------------------------
 
 local Sequential = Model:extend "Sequential"
+classes.guard(Sequential, base.is_layer, "model")
 Sequential.getters = setmetatable({}, { __index = Model.getters })
 Sequential.base_name = "model"
 
