@@ -16,6 +16,13 @@ for _, host in ipairs(process.hosts) do
       end)
     end
 
+    it("prints each line before what is said on stderr after it", function()
+      local r = process.run(("%s -e %s 2>&1"):format(host.path, quote [[
+        print("one", 1) io.stderr:write "two\n"
+        print() io.stderr:write "three\n" ]]))
+      assert.equal("one\t1\ntwo\n\nthree\n", r.out)
+    end)
+
     it("says why what tasks write is lost", function()
       local r = launched("while true do print(('x'):rep(100)) end", "/dev/full")
       assert.equal(1, r.code)

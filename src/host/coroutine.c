@@ -7,6 +7,7 @@
 #include "host/host.h"
 
 #if LUA_VERSION_NUM < 502
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
 
@@ -36,7 +37,8 @@ static int is_deep(lua_State *L) {
 ** the dead coroutine, where the next exit from a compiled trace ends the
 ** process. Tail calls: messages name the caller's line and the function. */
 static const char guards[] =
-    "local deep, error = ..., error\n"
+    "local deep, flush = ...\n"
+    "local error = error\n"
     "local full = 'C stack overflow'\n"
     "local function guard(call)\n"
     "  return function(...)\n"
@@ -58,16 +60,29 @@ static const char guards[] =
     "    library[name] = guard(library[name])\n"
     "  end\n"
     "end\n"
+    "local show = print\n"
+    "function print(...)\n"
+    "  show(...)\n"
+    "  flush()\n"
+    "end\n"
     "guard_all(_G, 'dofile', 'load', 'print', 'require')\n"
     "guard_all(string, 'gsub')\n"
     "guard_all(table, 'foreach', 'foreachi', 'sort')\n";
+
+/* Lua 5.4's print shows its line at once, wherever it goes. */
+static int flush(lua_State *L) {
+  (void)L;
+  (void)fflush(stdout);
+  return 0;
+}
 
 void tfd__coroutines_open(lua_State *L) {
   measure_stack();
   if (luaL_loadbuffer(L, guards, sizeof guards - 1, "=[C]") != LUA_OK)
     lua_error(L);
   lua_pushcfunction(L, is_deep);
-  lua_call(L, 1, 0);
+  lua_pushcfunction(L, flush);
+  lua_call(L, 2, 0);
 }
 #else
 /* Results on L, or -1 with the error value on L. */
