@@ -522,6 +522,9 @@ describe("strategies", function()
       assert.matches("TensorFlow has it", e.hint)
     end
     assert.is_nil(s.cluster_resolver)
+    e = R.fails("NotImplementedError", "tf.TensorShape is not implemented",
+      function() return tf.TensorShape end)
+    assert.matches("shapes are plain lists", e.hint)
     local opt = O.SGD()
     check("aply_gradients", "KeyError", { "apply_gradients?" }, function()
       opt:aply_gradients({}, {})

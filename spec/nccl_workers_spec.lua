@@ -172,7 +172,7 @@ describe("sums between GPUs of several workers by NCCL #once", function()
       local results = on_standins { program = steps(KILL), environment = hang }
       assert.equal(75, results[1].code, results[1].err)
       assert.equal(137, results[2].code)
-      says("Aborted: all_reduce: the group of ranks 0 to 0 of 2 has failed: "
+      says("Aborted: all_reduce: the workers cannot go on together: "
         .. "process 1 of 2 is gone: its connection ended without a farewell",
         results[1].out)
     end

@@ -104,6 +104,18 @@ describe("tf.TensorArray", function()
     raises("TypeError", "must be the TensorArray itself", array(3).read, 3, 0)
   end)
 
+  it("tells who drops what write gives in a traced function", function()
+    local function dropped(x)
+      local ta = array(1)
+      ta:write(0, x)
+      return ta:stack()
+    end
+    assert.equal(7, dropped(tf.constant(7)):item())
+    local ok, e = pcall(tf.function_(dropped), tf.constant(7))
+    assert.is_false(ok)
+    assert.matches("ta = ta:write(index, value)", e.hint, 1, true)
+  end)
+
   it("refuses a known position of known rows alike, traced or not", function()
     for _, run in ipairs { plain, tf.function_ } do
       local function of(words, fn)

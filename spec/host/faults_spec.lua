@@ -110,6 +110,7 @@ for _, host in ipairs(process.hosts) do
             .. "TFDIST_FAILPOINTS='allreduce.chunk=kill@5@rank2'")
           assert.same({ 75, 75, 137 }, codes(rs))
           for i = 1, 2 do
+            says(rs[i], "all_reduce: the workers cannot go on together: ")
             says(rs[i], "process 2 of 3 is gone: its connection ended without "
               .. "a farewell")
             assert.is_nil(rs[i].err:find("last checkpoint", 1, true), rs[i].err)

@@ -432,6 +432,9 @@ describe("callbacks", function()
       append = true } }, { validation_data = { X, Y } })
     assert.equal("epoch,loss,val_loss\n0,1,0.75\n1,0.75,NA\n0,1,0.75\n",
       read(path))
+    path = path .. ".d/of/logs.csv" -- in folders that are made
+    fit(model(0.25), { C.CSVLogger(path) })
+    assert.equal("epoch,loss\n0,1\n", read(path))
   end)
 
   describe("ModelCheckpoint", function()

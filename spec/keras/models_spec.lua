@@ -49,7 +49,7 @@ describe("Sequential", function()
   it("waits for its first call otherwise", function()
     local m = K.Sequential { ones(3), ones(2) }
     assert.same({}, m.weights)
-    fails("ValueError", "is not built", m.summary, m)
+    assert.matches("not built$", lines_of(m)[3])
     near({ { 12, 12 } }, m(tf.ones { 1, 4 }):totable())
     assert.is_true(m.built)
     assert.equal(4, #m.trainable_variables)
@@ -370,6 +370,27 @@ describe("a functional model", function()
       show_trainable = true })
     assert.equal(9, #lines)
     assert.is_truthy(lines[5]:find("  conv2d (frozen)", 1, true))
+  end)
+
+  it("shows in a summary what is there before the first call", function()
+    local Own = K.Model:extend "Own"
+    function Own:init()
+      K.Model.init(self, { name = "own" })
+      self.a = K.Sequential({ L.Dense(3, { input_shape = { 2 } }) },
+        { name = "a" })
+      self.b = L.Dense(2, { name = "b" })
+    end
+    function Own:call(x) return self.b(self.a(x)) end
+    local m = Own()
+    assert.same({
+      'Own "own"',
+      " layer            output shape          parameters",
+      " a                (B, 3)                         9",
+      " b                ?                      not built",
+      " total 9 (36 bytes), trainable 9",
+    }, lines_of(m))
+    m(tf.ones { 1, 2 })
+    assert.equal(" total 17 (68 bytes), trainable 17", lines_of(m)[5])
   end)
 end)
 

@@ -47,9 +47,8 @@ int tfd__group_check(tfd__group *g, const char *what) {
     return TFD_OK;
   }
   tfd__lock(&g->lock);
-  (void)tfd__fail(TFD_ABORTED,
-                  "%s: the group of ranks %d to %d of %d has failed: %s", what,
-                  g->base, g->base + g->local - 1, g->size,
+  (void)tfd__fail(TFD_ABORTED, "%s: the %s cannot go on together: %s", what,
+                  g->local == g->size ? "replicas" : "workers",
                   g->cause.message == NULL ? "" : g->cause.message);
   if (g->cause.hint != NULL) (void)tfd__hint("%s", g->cause.hint);
   (void)tfd__exit_with(g->cause.exit == TFD_EXIT_ANY ? TFD_EXIT_PEER_FAILED

@@ -24,7 +24,7 @@ local LISTS = {
       .. "mlir quantization experimental types test dtensor security "
       .. "feature_column queue sets audio signal AggregationMethod "
       .. "CriticalSection DeviceSpec IndexedSlicesSpec "
-      .. "OptionalSpec RegisterGradient TensorArraySpec TensorShape TypeSpec "
+      .. "OptionalSpec RegisterGradient TensorArraySpec TypeSpec "
       .. "approx_top_k autodiff batch_to_space control_dependencies conv "
       .. "edit_distance extract_volume_patches fingerprint "
       .. "get_current_name_scope get_logger get_static_value guarantee_const "
@@ -41,6 +41,8 @@ local LISTS = {
       .. "uint16 uint32 uint64 int4 uint4 float8_e4m3fn float8_e5m2" },
     { "complex complex64 complex128 eig eigvals fftnd ifftnd rfftnd irfftnd",
       COMPLEX },
+    { "TensorShape", "shapes are plain lists: x.shape, { -1, 3 } with -1 for a "
+      .. "size that is not known" },
     { "DType", "dtypes are strings: x.dtype == \"float32\"" },
     { "strings string_split as_string", STRINGS },
     { "RaggedTensor RaggedTensorSpec ragged ragged_fill_empty_rows "

@@ -109,8 +109,10 @@ local function known_shape(self, what)
     end
   end
   if shape == nil then
-    fail("ValueError", "%s: an element that was not written has no known "
-      .. "shape; give element_shape", what)
+    errors.raise("ValueError", ("TensorArray.%s: an element that was not "
+      .. "written has no known shape; give element_shape"):format(what),
+      tracing.current() ~= nil and "in a traced function every write gives a "
+      .. "new array: ta = ta:write(index, value)" or nil)
   end
   return shape
 end

@@ -4,6 +4,7 @@
 --- command and the word must be a script. A file tfdist/host/commands/NAME.lua
 --- that returns a function adds the command NAME.
 local errors = require "tfdist.base.errors"
+local help = require "tfdist.host.help"
 local launch_options = require "tfdist.host.launch.options"
 local raw = require "tfdist.core.raw"
 
@@ -381,7 +382,16 @@ TOPICS.doctor = "usage: tfdist doctor    what is installed, and what to do about
   .. "what is not"
 TOPICS.version = "usage: tfdist version"
 TOPICS.help = "usage: tfdist help [TOPIC]    topics: env, run, devices, doctor, "
-  .. "version"
+  .. "version; tf.NAME of the library"
+
+-- The value of "tf.data.Dataset".
+local function value_of(path)
+  local value = { tf = require "tfdist" }
+  for name in path:gmatch "[^.]+" do
+    value = value[name]
+  end
+  return value
+end
 
 --- Usage, or one topic.
 function commands.help(topic)
@@ -391,9 +401,18 @@ function commands.help(topic)
   elseif TOPICS[topic] then
     print(TOPICS[topic])
     return 0
+  elseif topic:find "^tf[.:]" or topic == "tf" then
+    local ok, text = pcall(help.about, topic, value_of)
+    if ok and text ~= nil then
+      print(text)
+      return 0
+    elseif errors.is_error(text) and text.hint ~= nil then
+      io.stderr:write(("tfdist help: %s; %s\n"):format(text.message, text.hint))
+      return 2
+    end
   end
   io.stderr:write(("tfdist help: no topic %q; there are: env, run, "
-    .. "devices, doctor, version\n"):format(topic))
+    .. "devices, doctor, version, and names as tf.matmul\n"):format(topic))
   return 2
 end
 

@@ -11,6 +11,7 @@ local pairs = require "tfdist.base.pairs"
 local preemption = require "tfdist.train.preemption"
 local random_seed = require "tfdist.core.random_seed"
 local rates = require "tfdist.keras.callbacks.rates"
+local raw = require "tfdist.core.raw"
 local state = require "tfdist.keras.training.state"
 local text = require "tfdist.base.text"
 local tf = require "tfdist.core.functions"
@@ -182,6 +183,10 @@ function M.CSVLogger:on_train_begin()
     return
   end
   local has_header = false
+  local folder = self.filename:match "^(.+)/"
+  if folder ~= nil then
+    raw.folder_make(folder)
+  end
   if self.append then
     local old = files.open(self.filename)
     if old ~= nil then

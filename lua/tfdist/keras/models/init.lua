@@ -263,17 +263,11 @@ Model.get_layer = options.method("model:get_layer", "name=nil index=nil",
   end, is_model, "model")
 
 --- Print the layers, the shapes of their outputs and their parameters, line by
---- line through print_fn.
---- Errors: ValueError before the model is built.
+--- line through print_fn. Of what is not built yet there is no more to show.
 --- Source: tf.keras.Model.summary
 Model.summary = options.method("model:summary", "line_length=nil "
   .. "positions=nil print_fn:callable=nil expand_nested=false show_trainable=false",
   function(self, _, _, print_fn, expand_nested, show_trainable)
-    if not self.built then
-      errors.raise("ValueError", ("summary: model %s is not built"):format(
-        text.quote(self.name)), "call it with data first, call model:build { "
-        .. "-1, ... }, or give the first layer an input_shape")
-    end
     for _, line in ipairs(summary.lines(self, {
       expand_nested = expand_nested, show_trainable = show_trainable,
     })) do
