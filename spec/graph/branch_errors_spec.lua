@@ -162,3 +162,31 @@ describe("slices that become dense", function()
     assert.are.equal(line, tonumber(e.where:match ":(%d+)$"))
   end)
 end)
+
+describe("an error while a function is traced", function()
+  local function other() return tf.constant(1, { dtype = "int32" }) end
+
+  it("names the function where a tail call has left no frame of it", function()
+    local line = debug.getinfo(1, "l").currentline + 1
+    local f = tf.function_(function(x)
+      return tf.cond(x:greater(0), function() return x end, other)
+    end)
+    local e = expect.failure(function() return (f(tf.constant(1.0))) end)
+    assert.are.equal("TypeError", e.kind)
+    assert.are.equal(1, #e.notes)
+    assert.matches("^in the traced function .*branch_errors_spec%.lua:" .. line
+      .. "$", e.notes[1])
+    assert.matches("\n  " .. e.notes[1], tostring(e), 1, true)
+  end)
+
+  it("has the position alone where the frame is there", function()
+    local f = tf.function_(function(x)
+      local y = tf.cond(x:greater(0), function() return x end, other)
+      return y
+    end)
+    local e = expect.failure(function() return (f(tf.constant(1.0))) end)
+    assert.is_nil(e.notes)
+    e = expect.failure(function() return tf.cond(true) end) -- no trace
+    assert.is_nil(e.notes)
+  end)
+end)

@@ -186,6 +186,21 @@ local function readable(message)
   return #message > MOST and cut(message, MOST) or message
 end
 
+-- Does a frame of the stack belong to the function that begins at this
+-- "file:line"? A tail call leaves none of who made it.
+local function has_frame(where, level)
+  local info = getinfo(level + 1, "S")
+  while info ~= nil do
+    if info.what ~= "C"
+      and ("%s:%d"):format(info.short_src, info.linedefined) == where then
+      return true
+    end
+    level = level + 1
+    info = getinfo(level + 1, "S")
+  end
+  return false
+end
+
 local function make(kind, message, hint, where, replica, level)
   local e = {
     kind = kind, message = message, hint = hint, replica = replica,
@@ -197,7 +212,12 @@ local function make(kind, message, hint, where, replica, level)
     local r, w = M.hooks.place(replica)
     e.replica, e.worker = replica or r, w
   end
-  return setmetatable(e, Error)
+  setmetatable(e, Error)
+  local traced = M.hooks.traced and M.hooks.traced()
+  if traced and traced:find ":%d+$" and not has_frame(traced, level) then
+    M.note(e, "in the traced function " .. traced)
+  end
+  return e
 end
 
 --- An error object, not raised.

@@ -35,6 +35,12 @@ function M.current()
   return state.current.trace
 end
 
+-- The function that is being traced, "file:line" where it has no other name.
+function errors.hooks.traced()
+  local trace = state.current.trace
+  return trace and trace.name
+end
+
 --- Is what goes on a part of a trace, a branch or a loop's body?
 function M.is_part()
   local trace = state.current.trace
