@@ -85,7 +85,10 @@ describe("optimizers' hyperparameters", function()
       end)
       for n = 2, 4 do
         local before, after = traced()
-        assert.same({ 2 ^ -n, 2 ^ -n / 2 }, { before:item(), after:item() })
+        if not tf.config.functions_run_eagerly() then -- then they are numbers
+          before, after = before:item(), after:item()
+        end
+        assert.same({ 2 ^ -n, 2 ^ -n / 2 }, { before, after })
       end
       opt.learning_rate = O.schedules.InverseTimeDecay(1, 1, 1)
       assert.near(1 / 6, opt.learning_rate, 1e-12)
