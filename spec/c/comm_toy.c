@@ -130,14 +130,26 @@ static void lonely_end(lonely *l) {
   toy_hub_end(&l->hub);
 }
 
+/* Before a collective has begun it is told in the words of one under way. */
+static void expect_cause(const tfd__collective *c, const char *cause) {
+  char begin[128];
+
+  (void)snprintf(begin, sizeof begin, "%s: the workers cannot go on together: ",
+                 tfd__collective_name(c->kind));
+  assert_memory_equal(begin, tfd_error_message(), strlen(begin));
+  assert_non_null(strstr(tfd_error_message(), cause));
+}
+
 static void expect_aborted(tfd__group *g, const tfd__collective *c,
                            const char *cause) {
+  tfd__collective own = *c;
   tfd__ticket *t = NULL;
 
-  assert_int_equal(TFD_ABORTED, tfd__group_begin(g, c, &t));
-  assert_non_null(strstr(tfd_error_message(), cause));
-  assert_int_equal(TFD_ABORTED, tfd__group_run(g, c, 0));
-  assert_non_null(strstr(tfd_error_message(), cause));
+  own.what = "strategy:reduce";
+  assert_int_equal(TFD_ABORTED, tfd__group_begin(g, &own, &t));
+  expect_cause(c, cause);
+  assert_int_equal(TFD_ABORTED, tfd__group_run(g, &own, 0));
+  expect_cause(c, cause);
   assert_null(t);
 }
 

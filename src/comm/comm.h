@@ -127,7 +127,9 @@ bool tfd__groups_are_far(void);
 /* For providers: this thread's error is why the group fails, unless it has
 ** failed already. Returns the error's code. Threads: any. */
 int tfd__group_fail(tfd__group *g);
-/* Errors: Aborted with the first cause, once the group has failed. */
+/* Errors: Aborted with the first cause, once the group has failed; `what` is
+** the collective's name wherever a call sees it, so that the words do not hang
+** on when it does. */
 int tfd__group_check(tfd__group *g, const char *what);
 
 static inline bool tfd__group_is_alone(const tfd__group *g) {

@@ -156,7 +156,7 @@ static int ticket_make(tfd__group *g, const tfd__collective *c, place at,
 }
 
 static int check_call(tfd__group *g, const tfd__collective *c) {
-  TFD_TRY(tfd__group_check(g, c->what));
+  TFD_TRY(tfd__group_check(g, tfd__collective_name(c->kind)));
   return tfd__collective_check(g, c);
 }
 

@@ -299,7 +299,8 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
 
 release:
   stage_free(&s);
-  return tfd__group_fail_with(g, hosts_of(g), c->what, rc);
+  return tfd__group_fail_with(g, hosts_of(g), tfd__collective_name(c->kind),
+                              rc);
 }
 
 const tfd__provider tfd__staged_provider = {

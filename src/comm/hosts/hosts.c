@@ -458,7 +458,7 @@ static int fail_with(tfd__group *g, const work *w) {
     if (inner != NULL && inner->failed) (void)tfd__error_raise(&inner->cause);
   }
   (void)tfd__group_fail(g); /* the others wait for it */
-  return tfd__group_check(g, w->kept.c.what);
+  return tfd__group_check(g, tfd__collective_name(w->kept.c.kind));
 }
 
 static int move_on(tfd__turn *turn, tfd__deadline until, bool *done_p) {

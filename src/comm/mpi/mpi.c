@@ -384,7 +384,7 @@ static int hand_over(tfd__group *g, tfd__mpi_work *w, uint64_t number,
   tfd__unlock(&tfd__mpi.lock);
   if (rc == TFD_OK) return TFD_OK;
   (void)tfd__group_fail(g);
-  return tfd__group_check(g, w->c.what);
+  return tfd__group_check(g, tfd__collective_name(w->c.kind));
 }
 
 static int make_work(tfd__group *g, const tfd__collective *c, uint64_t number,

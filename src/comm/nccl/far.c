@@ -216,7 +216,8 @@ int tfd__nccl_agree(tfd__group *g, const tfd__collective *c) {
     if (!same(&all[0], &all[p])) rc = tell_apart(all, p, g->base / g->local);
   }
   if (rc == TFD_ABORTED) {
-    return tfd__group_fail_with(g, own->control, c->what, rc);
+    return tfd__group_fail_with(g, own->control, tfd__collective_name(c->kind),
+                                rc);
   }
   return rc == TFD_OK ? TFD_OK : tfd__group_fail(g);
 }
@@ -224,6 +225,6 @@ int tfd__nccl_agree(tfd__group *g, const tfd__collective *c) {
 int tfd__nccl_pass_on(tfd__group *g, const tfd__collective *c) {
   tfd__nccl_group *own = g->own;
 
-  return tfd__group_fail_with(g, own->control, c->what,
+  return tfd__group_fail_with(g, own->control, tfd__collective_name(c->kind),
                               tfd__group_run(own->control, c, c->until));
 }

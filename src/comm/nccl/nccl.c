@@ -397,7 +397,8 @@ static int issue_all(const tfd__group *g, tfd__nccl_group *own,
   if (rc == TFD_OK) rc = tfd__nccl_check(result, NULL, c->what);
   if (rc != TFD_OK) return rc;
   return tfd__nccl_settle(
-      own, c->until != 0 ? c->until : tfd__deadline_in(own->timeout), c->what);
+      own, c->until != 0 ? c->until : tfd__deadline_in(own->timeout),
+      tfd__collective_name(c->kind));
 }
 
 /* What one device refuses has come to all others with the results. */
@@ -605,7 +606,7 @@ static int enter(tfd__nccl_group *own, const char *what) {
 static int put_in(tfd__group *g, const tfd__collective *c) {
   tfd__nccl_group *own = g->own;
   tfd__nccl_mark *mark = NULL;
-  int rc = enter(own, c->what);
+  int rc = enter(own, tfd__collective_name(c->kind));
 
   if (rc != TFD_OK) return rc;
   rc = enqueue(g, own, c, &mark);

@@ -115,7 +115,7 @@ int tfd__shm_quick(tfd__group *g, const tfd__collective *c, uint64_t number,
   if (tfd__shm_check(own, &q.frame, q.number) != TFD_OK ||
       add_up(&q) != TFD_OK) {
     (void)tfd__group_fail(g);
-    return tfd__group_check(g, c->what);
+    return tfd__group_check(g, tfd__collective_name(c->kind));
   }
   tfd__tally_set(&own->tally, TFD_MARK_FINISHED, q.number);
   tfd__tally_sweep(&own->tally);

@@ -172,7 +172,7 @@ static int begin(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
 /* This thread's error is why the group fails. */
 static int fail_all(tfd__group *g, const tfd__shm_work *w) {
   (void)tfd__group_fail(g);
-  return tfd__group_check(g, w->kept.c.what);
+  return tfd__group_check(g, tfd__collective_name(w->kept.c.kind));
 }
 
 /* Errors: a process that all wait for has ended in order. */
