@@ -44,7 +44,8 @@ describe("tfdist.ffi", function()
     for name, fn in pairs(raw) do
       local by_hand = {
         adopt = 1, binary_metamethod = 1, binder = 1, check_interrupt = 1,
-        collect = 1, device_position = 1, fail = 1, graph_call = 1,
+        collect = 1, device_position = 1, fail = 1, forward_ended = 1,
+        graph_call = 1,
         graph_calls = 1,
         graph_into_walk = 1, graph_key = 1, graph_list = 1,
         graph_quick = 1, index = 1, is_operand = 1,
@@ -57,7 +58,7 @@ describe("tfdist.ffi", function()
         same_fields = 1, same_values = 1,
         set_environment = 1, set_hook = 1,
         set_library_prefix = 1, set_position = 1, set_raise = 1,
-        step_ended = 1, stop_devices = 1,
+        stop_devices = 1,
         tape_followed = 1, tensor_bytes = 1, tensor_dims = 1,
         tensor_from_table = 1,
         tensor_is_pending = 1, tensor_pointer = 1, tensor_to_flat = 1,

@@ -145,6 +145,36 @@ describe("memory", function()
     assert.is_true(after.peak >= during.current)
   end)
 
+  it("of what only led to a loss is free while its gradient is taken", function()
+    if not _VERSION:find "5.4" then
+      pending "LuaJIT's collector takes the whole heap, so it comes less often"
+    end
+    local function current()
+      return tf.config.experimental.get_memory_info("CPU:0").current
+    end
+    local v = tf.Variable(tf.zeros { 512, 512 })
+    local recorded, taken
+    local noted = tf.custom_gradient(function(x)
+      return tf.identity(x), function(dy)
+        taken = current()
+        return dy
+      end
+    end)
+    collectgarbage()
+    collectgarbage()
+    local before = current()
+    local tape, loss = tf.GradientTape(function()
+      local y = v + 0
+      for _ = 1, 8 do y = y + 0 end
+      y = tf.reduce_sum(noted(y))
+      recorded = current()
+      return y
+    end)
+    tape:gradient(loss, v)
+    assert.is_true(recorded - before >= 8 * 2 ^ 20)
+    assert.is_true(taken - before < 4 * 2 ^ 20, taken - before)
+  end)
+
   it("is released by tf.tidy but for what it returns", function()
     collectgarbage()
     collectgarbage()

@@ -318,7 +318,7 @@ void tfd__lua_collect_young(lua_State *L) {
 
 /* Not too often either: what survives two collections counts as old, and is
 ** looked at again when everything is. So a tape that records, which holds
-** all it sees, puts this off until its step has ended. */
+** all it sees, puts this off until its gradient is taken. */
 void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t) {
   tfd__lua_young_bytes += tfd_tensor_size(t) * 4;
   if (tfd__lua_young_bytes >= CACHE_BYTES && tfd__lua_young >= 16 &&
@@ -326,7 +326,7 @@ void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t) {
     tfd__lua_collect_young(L);
 }
 
-void tfd__lua_step_ended(lua_State *L) {
+void tfd__lua_forward_ended(lua_State *L) {
   if (tfd__lua_young_bytes >= CACHE_BYTES) tfd__lua_collect_young(L);
 }
 #else
@@ -371,7 +371,7 @@ void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t) {
   (void)t;
 }
 
-void tfd__lua_step_ended(lua_State *L) {
+void tfd__lua_forward_ended(lua_State *L) {
   (void)L;
 }
 #endif

@@ -179,8 +179,9 @@ extern int64_t tfd__lua_young_bytes;
 void tfd__lua_collect_young(lua_State *L);
 /* An op made this tensor: large temporaries leave the cache sooner. */
 void tfd__lua_made_bytes(lua_State *L, const tfd_tensor *t);
-/* Nothing of a step is needed any more: a good moment to drop its tensors. */
-void tfd__lua_step_ended(lua_State *L);
+/* Only the tape needs most of a step's tensors now: the best moment to drop
+** them, for the gradients then use their memory while it is in the cache. */
+void tfd__lua_forward_ended(lua_State *L);
 /* Collect when it is time. Call with the new handle safely on the stack. */
 static inline void tfd__lua_pressure(lua_State *L) {
   if (!TFD_LIKELY(!tfd_memory_should_collect())) tfd__lua_relieve(L);

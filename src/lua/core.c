@@ -206,9 +206,9 @@ static int core_check_interrupt(lua_State *L) {
   return 0;
 }
 
-/* step_ended(): a gradient has been taken, its tape will not run again. */
-static int core_step_ended(lua_State *L) {
-  tfd__lua_step_ended(L);
+/* forward_ended(): a gradient is about to be taken, for the last time. */
+static int core_forward_ended(lua_State *L) {
+  tfd__lua_forward_ended(L);
   return 0;
 }
 
@@ -217,6 +217,7 @@ const luaL_Reg tfd__lua_core_functions[] = {
     {"check_interrupt", core_check_interrupt},
     {"collect", core_collect},
     {"fail", core_fail},
+    {"forward_ended", core_forward_ended},
     {"is_operand", core_is_operand},
     {"is_released", core_is_released},
     {"kind", core_kind},
@@ -226,7 +227,6 @@ const luaL_Reg tfd__lua_core_functions[] = {
     {"retain", core_retain},
     {"same_elements", core_same_elements},
     {"set_raise", core_set_raise},
-    {"step_ended", core_step_ended},
     {NULL, NULL},
 };
 

@@ -249,7 +249,6 @@ local function finish(tape)
   tape.used = true
   if not tape.persistent then
     tape.steps = {}
-    raw.step_ended()
   end
 end
 
@@ -378,6 +377,9 @@ method("gradient", "target sources output_gradients:table=nil "
     local list, n = operands(sources, what, "sources")
     local grads = target_gradients(output_gradients, targets, count, what)
     close_for_gradient(self)
+    if not self.persistent then
+      raw.forward_ended()
+    end
     local results = run(self, targets, list, n, grads, zeros)
     finish(self)
     if rawequal(list, sources) then
