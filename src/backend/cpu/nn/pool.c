@@ -120,6 +120,20 @@ box_at(const pool_job *job, const place *at, tap_box *box) {
   return true;
 }
 
+/* Calls loop(job, box, ...); what most windows are, 2 x 2, with a box whose
+** loops the compiler knows and unrolls. */
+#define AT_BOX(loop, job, box, ...)                                       \
+  do {                                                                    \
+    if ((box)->n[0] == 1 && (box)->n[1] == 2 && (box)->n[2] == 2) {       \
+      tap_box four_ = {(box)->first,                                      \
+                       {1, 2, 2},                                         \
+                       {(box)->step[0], (box)->step[1], (box)->step[2]}}; \
+      loop(job, &four_, __VA_ARGS__);                                     \
+    } else {                                                              \
+      loop(job, box, __VA_ARGS__);                                        \
+    }                                                                     \
+  } while (0)
+
 /* Loops name(job, begin, end) around name_at: over output positions, or over
 ** (image, block of channels) pairs, whose windows may overlap. */
 #define POSITIONS(T, name) POSITIONS_(T, name)
@@ -130,7 +144,8 @@ box_at(const pool_job *job, const place *at, tap_box *box) {
                                                                             \
     for (place at = place_at(job, begin); at.p < end; place_next(job, &at)) \
       if (box_at(job, &at, &box))                                           \
-        at_##name(job, &box, at.p * job->w.channels, 0, job->w.channels);   \
+        AT_BOX(at_##name, job, &box, at.p * job->w.channels, 0,             \
+               job->w.channels);                                            \
   }
 #define IMAGES(T, name) IMAGES_(T, name)
 #define IMAGES_(T, name)                                                 \
@@ -147,7 +162,7 @@ box_at(const pool_job *job, const place *at, tap_box *box) {
       clear_block(job, u / job->blocks, c, last - c, sizeof(T));         \
       for (int64_t p = 0; p < job->positions; p++, place_next(job, &at)) \
         if (box_at(job, &at, &box))                                      \
-          at_##name(job, &box, at.p *channels, c, last);                 \
+          AT_BOX(at_##name, job, &box, at.p *channels, c, last);         \
     }                                                                    \
   }
 
