@@ -24,6 +24,11 @@ typedef struct tfd__grad {
   tfd_object **dx;       /* rule sets owned tensors or slices; NULL = none */
   int in_n;
   int out_n;
+  /* See routed.h: `routed` is what dy[0] was made from, if that is known; a
+  ** max pool that may close a relu's gate says from what it made dx[0]. */
+  tfd_tensor *routed;
+  bool of_relu;            /* it may */
+  bool gated;              /* dy[0] has passed the relu's gate already */
   int status;              /* first failure of a helper below */
   struct tfd__temp *temps; /* tensors released when the rule is done */
 } tfd__grad;
@@ -56,6 +61,8 @@ int tfd__e_many(tfd__grad *g, int op, int in_n, tfd_tensor *const *in,
 /* A scalar of x's dtype. */
 tfd_tensor *tfd__e_scalar(tfd__grad *g, const tfd_tensor *x, double value);
 tfd_tensor *tfd__e_scale(tfd__grad *g, tfd_tensor *x, double factor);
+/* dy[0] behind the gate of a relu with result out[0]. */
+tfd_tensor *tfd__e_gate(tfd__grad *g);
 tfd_tensor *tfd__e_zeros_like(tfd__grad *g, const tfd_tensor *x);
 tfd_tensor *tfd__e_reshape(tfd__grad *g, tfd_tensor *x, const int64_t *dims,
                            int rank);

@@ -244,6 +244,10 @@ tfd_tensor *tfd__e_cast(tfd__grad *g, tfd_tensor *x, int dtype) {
 
 /* --- results -------------------------------------------------------------- */
 
+tfd_tensor *tfd__e_gate(tfd__grad *g) {
+  return g->gated ? g->dy[0] : E2(relu_grad, g->dy[0], g->out[0]);
+}
+
 void tfd__grad_set(tfd__grad *g, int i, tfd_tensor *x) {
   if (g->status != TFD_OK || x == NULL || !g->needs[i]) return;
   tfd__retain(x);

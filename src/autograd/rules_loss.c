@@ -91,7 +91,7 @@ int tfd__grad_sparse_softmax_cross_entropy_grad(tfd__grad *g) {
  */
 
 int tfd__grad_relu(tfd__grad *g) {
-  tfd__grad_set(g, 0, E2(relu_grad, g->dy[0], g->out[0]));
+  tfd__grad_set(g, 0, tfd__e_gate(g));
   return g->status;
 }
 

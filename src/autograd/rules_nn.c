@@ -67,6 +67,7 @@ static int bias_gradients(tfd__grad *g, tfd_tensor *dy) {
   for (int i = 0; i < rank; i++)
     if (i != channel) axes[n++] = i;
   if (g->needs[0]) tfd__grad_set(g, 0, dy);
+  if (g->routed != NULL && channel == rank - 1) dy = g->routed;
   if (g->needs[1]) tfd__grad_set(g, 1, tfd__e_sum(g, dy, axes, n, false));
   return g->status;
 }
@@ -76,5 +77,6 @@ int tfd__grad_bias_add(tfd__grad *g) {
 }
 
 int tfd__grad_bias_add_relu(tfd__grad *g) {
-  return bias_gradients(g, E2(relu_grad, g->dy[0], g->out[0]));
+  if (!g->gated) g->routed = NULL;
+  return bias_gradients(g, tfd__e_gate(g));
 }

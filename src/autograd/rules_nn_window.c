@@ -67,9 +67,12 @@ int tfd__grad_conv_backprop_filter(tfd__grad *g) {
 
 /* Also of max_pool_with_argmax, whose second output has no gradient. */
 int tfd__grad_max_pool(tfd__grad *g) {
+  tfd_tensor *dy = g->dy[0];
+
+  if (g->of_relu) dy = g->routed = E2(relu_grad, dy, g->out[0]);
   if (g->needs[0])
-    tfd__grad_set(
-        g, 0, E3A(max_pool_grad, g->in[0], g->out[0], g->dy[0], g->ints, NULL));
+    tfd__grad_set(g, 0,
+                  E3A(max_pool_grad, g->in[0], g->out[0], dy, g->ints, NULL));
   return g->status;
 }
 

@@ -10,6 +10,7 @@
 ** until another rule needs it: a replica's walk puts nothing on the queue of a
 ** device that its inputs happen to lie on. */
 #include "autograd/gradsum.h"
+#include "autograd/routed.h"
 
 #include <string.h>
 
@@ -46,6 +47,7 @@ struct tfd_walk {
   tfd_object **dx;
   bool *needs;
   tfd__temp temps;
+  tfd__routed routed;
 };
 
 /* --- life ----------------------------------------------------------------- */
@@ -89,6 +91,7 @@ static void free_grads(tfd_walk *w) {
   for (i = 0; w->grads != NULL && i < w->slots_n; i++) {
     tfd__release(w->grads[i]);
   }
+  tfd__routed_forget(&w->routed);
   tfd__free(w->grads);
   tfd__free(w->marks);
   w->grads = NULL;
@@ -434,7 +437,12 @@ static int run_rule(tfd_walk *w, const tfd__entry *e, tfd__grad_fn rule) {
   g.in_n = e->in_n;
   g.out_n = e->out_n;
   g.temps = &w->temps;
-  i = store_all(w, e, rule(&g));
+  if (w->routed.to != NULL) tfd__routed_recall(&w->routed, e, w->grads, &g);
+  g.of_relu = tfd__routed_may_begin(e) && g.needs[0] &&
+              !(w->marks[e->notes[0].slot] & MARK_SOURCE);
+  i = rule(&g);
+  if (g.of_relu && i == TFD_OK) tfd__routed_begin(&w->routed, e, &g);
+  i = store_all(w, e, i);
   tfd__temps_clear(g.temps);
   return i;
 }
