@@ -82,6 +82,18 @@ static void stop(void) {
 /* --- callers -----------------------------------------------------------------
  */
 
+/* Some turns for one collective, most of which take one or two. */
+static void drive_one(tfd__mpi_group *own, tfd__mpi_work *w) {
+  bool moving = false;
+  int i;
+
+  for (i = 1; i < LOOK_AROUND; i++) {
+    tfd__mpi_step_one(own, &moving);
+    if (w->stage == TFD_MPI_MOVED) return;
+    tfd__mpi_rest(w->turns++, moving, true);
+  }
+}
+
 /* The lock is held, but not meanwhile. */
 static void drive(tfd__mpi_group *own, tfd__mpi_work *w, tfd__deadline until,
                   bool alone) {
@@ -90,12 +102,11 @@ static void drive(tfd__mpi_group *own, tfd__mpi_work *w, tfd__deadline until,
     bool moving = false;
 
     tfd__unlock(&tfd__mpi.lock);
-    if (alone && w->turns % LOOK_AROUND != LOOK_AROUND - 1) {
-      tfd__mpi_step_one(own, &moving);
-    } else {
+    if (alone) drive_one(own, w);
+    if (w->stage != TFD_MPI_MOVED) {
       (void)tfd__mpi_step_all(&moving);
+      if (w->stage != TFD_MPI_MOVED) tfd__mpi_rest(w->turns++, moving, true);
     }
-    if (w->stage != TFD_MPI_MOVED) tfd__mpi_rest(w->turns++, moving, true);
     tfd__lock(&tfd__mpi.lock);
   }
   tfd__mpi.callers--;

@@ -74,12 +74,12 @@ typedef struct tfd__mpi_frame {
 } tfd__mpi_frame;
 
 typedef struct tfd__mpi_round {
-  tfd__mpi_frame here;
-  tfd__mpi_frame there;
   MPI_Request requests[2];
   int step;
   bool posted; /* this step's requests are */
   bool begun;
+  tfd__mpi_frame here; /* written before they are read, as `there` */
+  tfd__mpi_frame there;
 } tfd__mpi_round;
 
 /* Numbers of pieces of the value that goes round. */
@@ -115,11 +115,11 @@ typedef struct tfd__mpi_work {
   atomic_bool ready; /* inputs are there, says who waited for them */
   bool let_go;
   int turns; /* of callers, in vain */
-  tfd__mpi_round round;
   MPI_Request *requests;
   int requests_n;
   int requests_room;
   tfd__mpi_ring ring;
+  tfd__mpi_round round; /* last: most of it is not cleared */
 } tfd__mpi_work;
 
 typedef enum tfd__mpi_note_type {

@@ -8,12 +8,8 @@
  */
 
 static void mix(uint64_t *hash, int64_t value) {
-  int i;
-
-  for (i = 0; i < 8; i++) {
-    *hash ^= (uint64_t)value >> 8 * i & 255;
-    *hash *= UINT64_C(1099511628211);
-  }
+  *hash = (*hash ^ (uint64_t)value) * UINT64_C(0x9e3779b97f4a7c15);
+  *hash ^= *hash >> 29;
 }
 
 static const tfd__view *leader(const tfd__group *g, const tfd__collective *c,
@@ -149,14 +145,15 @@ int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
   size_t counts = c->kind == TFD_COLLECTIVE_ALL_GATHER
                       ? (size_t)(c->values * g->size) * sizeof(int64_t)
                       : 0;
-  size_t bytes =
-      sizeof(tfd__mpi_work) + 2 * (pieces + views) + parts + seqs + counts;
-  tfd__mpi_work *w = tfd__calloc(1, bytes);
+  size_t behind = 2 * (pieces + views) + parts + seqs + counts;
+  tfd__mpi_work *w = tfd__alloc(sizeof *w + behind);
   char *block = (char *)(w + 1);
   int64_t *counted = NULL;
   tfd__view *view = NULL;
 
-  if (w == NULL) return tfd__no_memory(bytes, c->what);
+  if (w == NULL) return tfd__no_memory(sizeof *w + behind, c->what);
+  memset(w, 0, offsetof(tfd__mpi_work, round.here)); /* the rest is large */
+  memset(block, 0, behind);
   w->c = *c;
   w->in = next_of(&block, pieces);
   w->out = next_of(&block, pieces);
