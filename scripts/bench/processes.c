@@ -6,7 +6,7 @@
 **                       before each: the median of many
 **   lent BYTES          the same in memory that the group lends
 **   memory BYTES        wall s of adding so many bytes to as many others, in
-**                       all processes at once: the median of many
+**                       all processes at once, until the last has: the median
 **   quit                ends the program
 ** The other processes are forks, who sleep on a pipe between requests; with the
 ** provider mpi they are mpirun's, who hear of them by it. Where there are as
@@ -104,6 +104,7 @@ static double memory(tfd__group *g, long long bytes) {
     check(tfd__group_run(g, &barrier, 0));
     start = tfd__now_ns();
     for (int64_t i = 0; i < n; i++) a[i] += b[i];
+    check(tfd__group_run(g, &barrier, 0));
     if (turn >= WARM) {
       spent[turn - WARM] = (double)(tfd__now_ns() - start) * 1e-9;
     }

@@ -268,9 +268,11 @@ local function between(bench, workers, bytes, text)
   line(bench, "  gradients' own / memory's limit", rounds, "lent", "memory",
     { scale = 3 / 2 })
   -- A sum reads and writes each element once, the pass reads two for each one
-  -- that it writes.
+  -- that it writes. Memory of one's own is copied before and behind that.
   line(bench, "  shared memory / memory's limit", rounds, "shm", "memory",
     { scale = 3 / 2 })
+  line(bench, "  shared memory / memory's limit of it and two copies", rounds,
+    "shm", "memory", { scale = 3 / 6 })
   line(bench, "  TCP / shared memory", rounds, "tcp", "shm")
   -- A sum of two sends and receives each byte once.
   line(bench, "  TCP / a bare connection", rounds, "tcp", "stream",

@@ -237,6 +237,34 @@ static int lent_values(int process, int processes, int local) {
   return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
 }
 
+/* Rounds that need no slots are longer than those before it is known: 2 of 512
+** KiB, then of 4 MiB. */
+static int several_rounds(int process, int processes, int local) {
+  static const int64_t bytes[] = {1 << 20, (1 << 20) + 8, 5 << 20,
+                                  (9 << 20) + 24};
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  size_t i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (i = 0; i < (SHORTER > 1 ? 3 : sizeof bytes / sizeof *bytes); i++) {
+    w.lends = LENDS_ALL;
+    case_reductions(&w, TFD_FLOAT32, bytes[i] / 4, TFD_REDUCE_SUM);
+    case_reductions(&w, TFD_INT64, bytes[i] / 8, TFD_REDUCE_SUM);
+    w.lends = LENDS_SOME;
+    case_reductions(&w, TFD_BFLOAT16, bytes[i] / 2, TFD_REDUCE_SUM);
+  }
+  tfd__release(w.group);
+  return tfd_live_handles(TFD_HANDLE_BUFFER) == 0 ? 0 : 2;
+}
+
+static void long_rounds_give_the_same_results(void **state) {
+  (void)state;
+  run_all(several_rounds, 2, 1);
+  run_all(several_rounds, 3, 1);
+  run_all(several_rounds, 2, 2);
+}
+
 static void lent_memory_gives_the_same_results(void **state) {
   (void)state;
   run_all(lent_values, 1, 1);
@@ -554,6 +582,7 @@ int main(void) {
       cmocka_unit_test(a_fault_of_one_process_fails_all),
       cmocka_unit_test(the_same_bits_as_over_tcp),
       cmocka_unit_test(lent_memory_gives_the_same_results),
+      cmocka_unit_test(long_rounds_give_the_same_results),
       cmocka_unit_test(lent_memory_is_its_owners_for_as_long_as_it_likes),
       cmocka_unit_test(packs_are_reduced_where_they_are_wanted),
       cmocka_unit_test(tickets_are_waited_for_in_any_order),

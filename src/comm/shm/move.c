@@ -4,6 +4,10 @@
 #include "base/crc32c.h"
 #include "comm/shm/shm.h"
 
+/* Bytes of a round of what nobody has to copy. Elements of a sum: a kernel that
+** gets more takes threads, which this process's devices have use for. */
+enum { LONG_ROUND = 4 << 20, AT_ONCE = 1 << 16 };
+
 static tfd__shm_group *own_of(const tfd__group *g) {
   return g->own;
 }
@@ -78,6 +82,19 @@ static void find_reach(const tfd__group *g, tfd__shm_work *w) {
       tfd__arena_place(&own->segment, process, target->view->data, bytes);
 }
 
+/* First element of round j: the first rounds begin unseen. */
+static int64_t begin_of(const tfd__shm_value *v, int64_t j) {
+  if (j <= TFD_DEPTH) return j * v->each;
+  return TFD_DEPTH * v->each + (j - TFD_DEPTH) * v->later;
+}
+
+static void count_rounds(tfd__shm_value *v) {
+  int64_t rest = v->total - TFD_DEPTH * v->each;
+
+  v->rounds = v->total == 0 ? 1 : (v->total + v->each - 1) / v->each;
+  if (rest > 0) v->rounds = TFD_DEPTH + (rest + v->later - 1) / v->later;
+}
+
 void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
   const tfd__shm_group *own = own_of(g);
   tfd__collective_kind kind = w->kept.c.kind;
@@ -116,16 +133,40 @@ void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
       (size_t)v->total * v->size > TFD_SHM_SMALL;
   v->brief = kind == TFD_COLLECTIVE_ALL_REDUCE &&
              (size_t)v->total * v->size <= TFD_BRIEF_BYTES;
-  v->rounds = v->total == 0 ? 1 : (v->total + v->each - 1) / v->each;
+  v->later = v->each;
+  count_rounds(v);
   if (v->two_steps) find_reach(g, w);
   if (own->early == tfd__shm_number(own, 0)) v->staged = 1;
 }
 
+static const tfd__reach *reach_of(const tfd__shm_group *own, int q,
+                                  uint64_t number) {
+  return &own->tally.cells[q].reaches[number % TFD_DEPTH];
+}
+
 /* Elements of round j. */
 static tfd__stretch round_of(const tfd__shm_value *v, int64_t j) {
-  int64_t end = (j + 1) * v->each;
+  int64_t begin = begin_of(v, j);
+  int64_t end = begin_of(v, j + 1);
 
-  return (tfd__stretch){j * v->each, end < v->total ? end : v->total};
+  return (tfd__stretch){begin, end < v->total ? end : v->total};
+}
+
+/* Rounds that need no slots are longer: who waits for whom costs more than any
+** cache could give, most of all where processes take turns on a core. */
+void tfd__shm_widen(const tfd__group *g, tfd__shm_work *w) {
+  const tfd__shm_group *own = own_of(g);
+  tfd__shm_value *v = &w->v;
+  int q;
+
+  if (!v->two_steps || w->kept.c.kind != TFD_COLLECTIVE_ALL_REDUCE) return;
+  for (q = 0; q < own->tally.processes; q++) {
+    const tfd__reach *r = reach_of(own, q, tfd__shm_number(own, 0));
+
+    if (r->given == 0 || r->taken == 0 || r->writes == 0) return;
+  }
+  v->later = LONG_ROUND / (int64_t)v->size;
+  count_rounds(v);
 }
 
 /* Number of round j among all that the group has. */
@@ -309,11 +350,6 @@ static tfd__run_of run_at(tfd__shm_group *own, const tfd__shm_value *v,
   return tfd__part_of(&p, 0, n);
 }
 
-static const tfd__reach *reach_of(const tfd__shm_group *own, int q,
-                                  uint64_t number) {
-  return &own->tally.cells[q].reaches[number % TFD_DEPTH];
-}
-
 /* n elements that process q has put where it said, from `from` of the value on;
 ** NULL = they are in slots. */
 static char *reached(const tfd__shm_group *own, const tfd__shm_value *v, int q,
@@ -375,12 +411,12 @@ static int list_wanted(const tfd__shm_group *own, const tfd__shm_value *v,
   return count;
 }
 
-static int reduce_share(tfd__group *g, tfd__shm_work *w) {
+/* Of round s, the elements [share.begin, share.end). */
+static int reduce_some(tfd__group *g, tfd__shm_work *w, tfd__stretch s,
+                       tfd__stretch share) {
   tfd__shm_group *own = own_of(g);
   tfd__shm_value *v = &w->v;
   const tfd__piece *target = target_of(g, w);
-  tfd__stretch s = round_of(v, v->done);
-  tfd__stretch share = share_of(g, v, s.end - s.begin, own->tally.process);
   uint64_t number = tfd__shm_number(own, v->done);
   char *slot =
       tfd__segment_slot(&own->segment, own->tally.process, number, true) +
@@ -401,6 +437,21 @@ static int reduce_share(tfd__group *g, tfd__shm_work *w) {
     return reduce_into(g, w, begin, share.begin, &to, twins + 1, twins_n - 1);
   }
   return reduce_into(g, w, begin, share.begin, &to, twins, twins_n);
+}
+
+static int reduce_share(tfd__group *g, tfd__shm_work *w) {
+  tfd__shm_value *v = &w->v;
+  tfd__stretch s = round_of(v, v->done);
+  tfd__stretch share =
+      share_of(g, v, s.end - s.begin, own_of(g)->tally.process);
+  int64_t at;
+
+  for (at = share.begin; at < share.end; at += AT_ONCE) {
+    int64_t end = share.end - at < AT_ONCE ? share.end : at + AT_ONCE;
+
+    TFD_TRY(reduce_some(g, w, s, (tfd__stretch){at, end}));
+  }
+  return TFD_OK;
 }
 
 /* What was added up by the devices must lie in the slot too. */

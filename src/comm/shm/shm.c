@@ -269,6 +269,7 @@ static int one_round(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
     if (!*there_p) return TFD_OK;
     if (check_frames(own, v) != TFD_OK) return fail_all(g, w);
     v->fits = true;
+    if (v->done == 0) tfd__shm_widen(g, w);
   }
   TFD_TRY(finish_sums(g, w, until, there_p));
   if (!*there_p) return TFD_OK;

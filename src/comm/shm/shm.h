@@ -143,6 +143,7 @@ typedef enum tfd__shm_phase {
 typedef struct tfd__shm_value {
   int64_t total; /* elements that the rounds go through */
   int64_t each;  /* of them in one round */
+  int64_t later; /* and in one that begins when this one's frames were seen */
   int64_t rounds;
   int64_t staged;
   int64_t done;
@@ -198,6 +199,8 @@ char *tfd__shm_given(const tfd__shm_group *own, int q, uint64_t number,
 /* A round's bytes are there: its frame, then its mark. */
 void tfd__shm_announce(tfd__shm_group *own, const tfd__frame *f,
                        uint64_t number);
+/* All have staged the value's first round: how they go on. */
+void tfd__shm_widen(const tfd__group *g, tfd__shm_work *w);
 /* Is everybody at the same round of the same collective? Errors: they run
 ** apart. */
 int tfd__shm_check(const tfd__shm_group *own, const tfd__frame *mine,
