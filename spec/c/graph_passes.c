@@ -192,7 +192,7 @@ static void calls_are_checked(void **state) {
   FAILS(TFD_INVALID_ARGUMENT, tfd_graph_start(g, NULL, 0, NULL, 0, NULL, 0));
   SAYS("0 arguments");
   FAILS(TFD_INVALID_ARGUMENT, tfd_graph_start(g, &wrong, 1, NULL, 0, NULL, 0));
-  SAYS("argument 0 is float64 {3}, it was traced with float64 {2}");
+  SAYS("argument 1 is float64 {3}, it was traced with float64 {2}");
   FAILS(TFD_TYPE_ERROR, tfd_graph_start(g, &x, 1, NULL, 0, NULL, 0));
   FAILS(TFD_FAILED_PRECONDITION, tfd_graph_next(g, &event));
   FAILS(TFD_FAILED_PRECONDITION, tfd_graph_due(g, &number, &n));

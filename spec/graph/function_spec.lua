@@ -612,8 +612,8 @@ describe("a concrete function", function()
       .. "among 3 values", c, 3, true, false)
     raises("ValueError", 'graph: stage must be one of recorded, lowered, costs, '
       .. 'got "lower"', c.graph, c, "lower")
-    raises("InvalidArgument", "was traced with float32 {2}", c,
-      tf.zeros { 3 })
+    raises("InvalidArgument", "argument 1 is float32 {3}, it was traced with "
+      .. "float32 {2}", c, tf.zeros { 3 })
   end)
 
   it("takes values beside the tensors that it was traced with, no others",

@@ -181,7 +181,7 @@ static int check_input(const tfd_graph *g, int i, const tfd_tensor *t) {
   }
   return tfd__fail(TFD_INVALID_ARGUMENT,
                    "%s: argument %d is %s %s, it was traced with %s %s",
-                   g->name, i, tfd__dtype_name(t->view.dtype),
+                   g->name, i + 1, tfd__dtype_name(t->view.dtype),
                    tfd__shape_text(&t->view, a), tfd__dtype_name(want->dtype),
                    tfd__shape_text(want, b));
 }
