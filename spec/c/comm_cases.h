@@ -325,6 +325,31 @@ static inline void case_several(const world *w) {
   }
 }
 
+/* One collective of any kind, in which each rank gives or gets n elements of
+** float32; its status. */
+static inline int run_kind(const world *w, tfd__collective_kind kind, int root,
+                           int64_t n, double seconds) {
+  int64_t all = n * w->group->size;
+  bool scatters = kind == TFD_COLLECTIVE_REDUCE_SCATTER;
+  bool gathers = kind == TFD_COLLECTIVE_ALL_GATHER;
+  pieces in;
+  pieces out;
+  tfd__collective c = collective(kind, TFD_REDUCE_SUM, &in, &out);
+  int rc;
+
+  make_pieces(w, &in, TFD_FLOAT32, scatters ? all : n);
+  make_pieces(w, &out, TFD_FLOAT32, gathers ? all : n);
+  fill_pieces(w, &in, c.op);
+  c.root = root;
+  c.file = "train.lua";
+  c.line = 7;
+  if (kind == TFD_COLLECTIVE_BARRIER) c.values = 0;
+  rc = tfd__group_run(w->group, &c, tfd__deadline_in(seconds));
+  drop_pieces(w, &in);
+  drop_pieces(w, &out);
+  return rc;
+}
+
 /* Sums of two groups, two of each, which every process waits for in an order of
 ** its own. */
 static inline void case_two_groups(const world w[2], bool backwards) {

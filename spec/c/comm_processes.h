@@ -583,6 +583,46 @@ static inline void a_call_has_its_own_deadline(void **state) {
   }
 }
 
+/* Process 1 is told another root than the others. */
+static inline int roots_differ(int process, int processes, int local) {
+  static const tfd__collective_kind kinds[] = {TFD_COLLECTIVE_REDUCE};
+  size_t k;
+
+  for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    tfd__network n = network_of(process, processes);
+    int64_t begin = 0;
+    int rc = TFD_OK;
+    char words[64];
+    world w = {0};
+    int r;
+
+    CHECK(open_world(&n, local, &w) == TFD_OK);
+    CHECK(all_come_to(POINT_WORK, processes * (int)(k + 1)));
+    begin = ran_by_now();
+    /* Who agrees with the root may be done once. */
+    for (r = 0; r < 3 && rc == TFD_OK; r++) {
+      rc = run_kind(&w, kinds[k], process == 1 ? 1 : 0, 10, 60);
+    }
+    CHECK(rc != TFD_OK && ran_since(begin) < AT_ONCE_S);
+    CHECK(strstr(tfd_error_message(), "run apart at collective") != NULL);
+    for (r = 0; r < 2; r++) {
+      (void)snprintf(words, sizeof words, "] to rank %d at train.lua:7", r);
+      CHECK(strstr(tfd_error_message(), words) != NULL);
+    }
+    (void)snprintf(words, sizeof words, "process 1 calls %s",
+                   tfd__collective_name(kinds[k]));
+    CHECK(strstr(tfd_error_message(), words) != NULL);
+    tfd__release(w.group);
+  }
+  return 0;
+}
+
+static inline void other_roots_are_told(void **state) {
+  (void)state;
+  run_all(roots_differ, 2, 1);
+  run_all(roots_differ, 3, 1);
+}
+
 /* A fault that is ordered for process 1 of 3, who sums n elements again and
 ** again until it has met it: after the first sum, for then all are there. */
 typedef struct ordered_fault {
@@ -651,6 +691,7 @@ a_death_at_any_moment_fails_all_within_two_seconds(void **state) {
       cmocka_unit_test(processes_that_run_apart_all_hear_of_it), \
       cmocka_unit_test(a_process_that_ends_is_not_waited_for),   \
       cmocka_unit_test(a_call_has_its_own_deadline),             \
+      cmocka_unit_test(other_roots_are_told),                    \
       cmocka_unit_test(an_abort_reaches_everybody_with_its_cause)
 
 #endif

@@ -4,7 +4,8 @@
 ** reductions gather and add up in the order of ranks, so that all ranks get
 ** the same bits. Cost: size times the bytes on every rank; providers that are
 ** to be fast have their own. Between the steps of providers that are not
-** ordered the caller waits, until the collective's deadline. */
+** ordered the caller waits, until the collective's deadline. The steps are told
+** as what they are made for, whose root they do not have. */
 #include "comm/private.h"
 
 /* --- slots with nothing to do --------------------------------------------- */
@@ -83,6 +84,7 @@ static int broadcast_into(tfd__group *g, const tfd__collective *c, int k,
     out[i] = (tfd__piece){parts[i].buffer, &parts[i].view};
     if (g->base + i == root) in[i] = *tfd__given(g, c, k, i);
   }
+  one.whole = tfd__collective_what(c, 0);
   one.kind = TFD_COLLECTIVE_BROADCAST;
   one.root = root;
   one.values = 1;
