@@ -103,6 +103,11 @@ static inline void drop_pieces(const world *w, pieces *p) {
   for (i = 0; i < w->group->local; i++) tfd__release(p->list[i].buffer);
 }
 
+/* A piece may be a part of another one. */
+static inline size_t offset_of(const tfd__piece *p) {
+  return (size_t)((char *)p->view->data - (char *)p->buffer->data);
+}
+
 static inline void fill_piece(const tfd__piece *p, int rank, tfd_reduce_op op) {
   size_t size = tfd__dtype_size(p->view->dtype);
   char *bytes = calloc((size_t)p->view->numel + 1, size);
@@ -113,8 +118,8 @@ static inline void fill_piece(const tfd__piece *p, int rank, tfd_reduce_op op) {
     tfd__store(bytes + (size_t)j * size, p->view->dtype,
                case_value(j, rank, p->view->dtype, op));
   }
-  assert_int_equal(
-      TFD_OK, tfd__host_write(p->buffer, 0, bytes, tfd__view_bytes(p->view)));
+  assert_int_equal(TFD_OK, tfd__host_write(p->buffer, offset_of(p), bytes,
+                                           tfd__view_bytes(p->view)));
   free(bytes);
 }
 
@@ -137,8 +142,9 @@ static inline void expect_run(const world *w, const tfd__piece *p, int64_t at,
   int64_t j;
 
   assert_non_null(bytes);
-  assert_int_equal(TFD_OK, tfd__host_read(p->buffer, (size_t)at * size, bytes,
-                                          (size_t)n * size));
+  assert_int_equal(TFD_OK,
+                   tfd__host_read(p->buffer, offset_of(p) + (size_t)at * size,
+                                  bytes, (size_t)n * size));
   for (j = 0; j < n; j++) {
     char cell[8];
     double x = r < 0 ? case_reduced(w->group, from + j, dtype, op)
@@ -291,6 +297,126 @@ static inline void case_gather(const world *w, int dtype, int64_t n,
   drop_pieces(w, &out);
 }
 
+/* Values of a gather or a scatter: the root has the whole, each rank a part,
+** which is the root's own place in the whole where it works in place. */
+typedef struct rooted {
+  const world *w;
+  tfd__collective c;
+  int64_t counts[2 * TFD_MAX_LOCAL_RANKS];
+  pieces parts[2];
+  pieces whole[2];
+  tfd__piece lists[2][2 * TFD_MAX_LOCAL_RANKS]; /* of parts, of the whole */
+} rooted;
+
+static inline int64_t offset_in_whole(const rooted *v, int k, int r) {
+  int64_t at = 0;
+  int i;
+
+  for (i = 0; i < r; i++) at += v->counts[k * v->w->group->size + i];
+  return at;
+}
+
+static inline void make_rooted(rooted *v, int k, int dtype, bool in_place) {
+  const tfd__group *g = v->w->group;
+  int here = v->c.root - g->base;
+  tfd__piece *whole = v->whole[k].list;
+  int i;
+
+  for (i = 0; i < g->local; i++) {
+    make_piece(v->w, &v->parts[k], i, dtype,
+               v->counts[k * g->size + g->base + i]);
+  }
+  if (here >= 0 && here < g->local) {
+    make_piece(v->w, &v->whole[k], here, dtype, offset_in_whole(v, k, g->size));
+    if (in_place) {
+      tfd__release(v->parts[k].list[here].buffer);
+      tfd__retain(whole[here].buffer);
+      v->parts[k].list[here].buffer = whole[here].buffer;
+      v->parts[k].views[here].data =
+          (char *)whole[here].view->data +
+          (size_t)offset_in_whole(v, k, v->c.root) * tfd__dtype_size(dtype);
+    }
+  }
+  memcpy(v->lists[0] + k * g->local, v->parts[k].list,
+         (size_t)g->local * sizeof *whole);
+  memcpy(v->lists[1] + k * g->local, whole, (size_t)g->local * sizeof *whole);
+}
+
+/* What is given comes last: what was there must go. */
+static inline void fill_rooted(const rooted *v, bool parts) {
+  const tfd__group *g = v->w->group;
+  int i;
+
+  for (i = 0; i < v->c.values * g->local; i++) {
+    const tfd__piece *p = &v->lists[parts ? 0 : 1][i];
+
+    if (p->buffer != NULL) fill_piece(p, g->base + i % g->local, v->c.op);
+  }
+}
+
+static inline void expect_rooted(const rooted *v, int k) {
+  const tfd__group *g = v->w->group;
+  bool gathers = v->c.kind == TFD_COLLECTIVE_GATHER;
+  int r;
+
+  for (r = 0; r < g->size; r++) {
+    int64_t at = offset_in_whole(v, k, r);
+    int i = (gathers ? v->c.root : r) - g->base;
+
+    if (i < 0 || i >= g->local) continue;
+    expect_run(v->w, &v->c.out[k * g->local + i], gathers ? at : 0,
+               v->counts[k * g->size + r], gathers ? r : v->c.root,
+               gathers ? 0 : at, v->c.op);
+  }
+}
+
+/* One value whose pieces are all alike, or two of ragged ones. */
+static inline void case_rooted(const world *w, tfd__collective_kind kind,
+                               int root, int dtype, int64_t n, bool even) {
+  const tfd__group *g = w->group;
+  bool gathers = kind == TFD_COLLECTIVE_GATHER;
+  rooted v = {.w = w,
+              .c = {.kind = kind,
+                    .root = root,
+                    .values = even ? 1 : 2,
+                    .what = tfd__collective_name(kind),
+                    .in = v.lists[gathers ? 0 : 1],
+                    .out = v.lists[gathers ? 1 : 0],
+                    .counts = even ? NULL : v.counts}};
+  int k;
+  int r;
+
+  for (k = 0; k < v.c.values; k++) {
+    for (r = 0; r < g->size; r++) {
+      v.counts[k * g->size + r] =
+          even ? n : ragged(g, n, k == 0 ? r : g->size - 1 - r);
+    }
+    make_rooted(&v, k, k == 0 ? dtype : TFD_INT16, root % 2 == 1);
+  }
+  fill_rooted(&v, !gathers);
+  fill_rooted(&v, gathers);
+  complete(w, &v.c);
+  for (k = 0; k < v.c.values; k++) {
+    expect_rooted(&v, k);
+    drop_pieces(w, &v.parts[k]);
+    drop_pieces(w, &v.whole[k]);
+  }
+}
+
+/* Ragged ones to and from each root, of long ones the first and the last. */
+static inline void case_pieces(const world *w, int dtype, int64_t n) {
+  int size = w->group->size;
+  int step = n > 1000 && size > 2 ? size - 1 : 1;
+  int root;
+
+  for (root = 0; root < size; root += step) {
+    case_rooted(w, TFD_COLLECTIVE_GATHER, root, dtype, n, false);
+    case_rooted(w, TFD_COLLECTIVE_SCATTER, root, dtype, n, false);
+  }
+  case_rooted(w, TFD_COLLECTIVE_GATHER, size / 2, dtype, n, true);
+  case_rooted(w, TFD_COLLECTIVE_SCATTER, size / 2, dtype, n, true);
+}
+
 /* Three values of different dtypes and sizes at once. */
 static inline void case_several(const world *w) {
   static const int dtypes[3] = {TFD_FLOAT32, TFD_INT8, TFD_BFLOAT16};
@@ -330,8 +456,10 @@ static inline void case_several(const world *w) {
 static inline int run_kind(const world *w, tfd__collective_kind kind, int root,
                            int64_t n, double seconds) {
   int64_t all = n * w->group->size;
-  bool scatters = kind == TFD_COLLECTIVE_REDUCE_SCATTER;
-  bool gathers = kind == TFD_COLLECTIVE_ALL_GATHER;
+  bool scatters =
+      kind == TFD_COLLECTIVE_REDUCE_SCATTER || kind == TFD_COLLECTIVE_SCATTER;
+  bool gathers =
+      kind == TFD_COLLECTIVE_ALL_GATHER || kind == TFD_COLLECTIVE_GATHER;
   pieces in;
   pieces out;
   tfd__collective c = collective(kind, TFD_REDUCE_SUM, &in, &out);
@@ -561,6 +689,7 @@ static inline void check_size(const world *w, int dtype, int64_t n) {
   case_broadcast(w, dtype, n);
   case_gather(w, dtype, n, true);
   case_gather(w, dtype, n, false);
+  case_pieces(w, dtype, n);
   if (dtype != TFD_BOOL) check_reductions(w, dtype, n);
 }
 
@@ -604,6 +733,7 @@ static inline void check_long_values(const world *w) {
   case_scatter(w, TFD_FLOAT64, numel / 3, TFD_REDUCE_SUM);
   case_broadcast(w, TFD_INT16, numel);
   case_gather(w, TFD_FLOAT32, numel / 3, false);
+  case_pieces(w, TFD_FLOAT32, numel);
 }
 
 #endif

@@ -277,6 +277,39 @@ static int they_run_apart(void) {
   return 0;
 }
 
+/* Process 1 has another root than the others. */
+static int roots_differ(tfd__collective_kind kind) {
+  tfd__collective c = {.kind = TFD_COLLECTIVE_BARRIER, .what = "barrier"};
+  int64_t begin = 0;
+  char words[64];
+  world w = {0};
+  world other = {0};
+
+  CHECK(open_world(1, &w) == TFD_OK);
+  CHECK(open_world(1, &other) == TFD_OK);
+  CHECK(tfd__group_run(other.group, &c, tfd__deadline_in(60)) == TFD_OK);
+  begin = ran_by_now();
+  CHECK(run_kind(&w, kind, network.process == 1 ? 1 : 0, 10, 60) != TFD_OK);
+  CHECK(ran_since(begin) < 5);
+  CHECK(strstr(tfd_error_message(), "run apart at collective 1") != NULL);
+  (void)snprintf(words, sizeof words, "process 1 calls %s of float32[10] ",
+                 tfd__collective_name(kind));
+  CHECK(strstr(tfd_error_message(), words) != NULL);
+  CHECK(strstr(tfd_error_message(), " rank 0 at train.lua:7") != NULL);
+  CHECK(strstr(tfd_error_message(), " rank 1 at train.lua:7") != NULL);
+  tfd__release(w.group);
+  tfd__release(other.group);
+  return 0;
+}
+
+static int gathers_differ(void) {
+  return roots_differ(TFD_COLLECTIVE_GATHER);
+}
+
+static int scatters_differ(void) {
+  return roots_differ(TFD_COLLECTIVE_SCATTER);
+}
+
 static int one_ends(void) {
   world w = {0};
 
@@ -559,6 +592,8 @@ static const part parts[] = {
     {"late", one_is_late, 3, 3, 0, ""},
     {"orders", orders_differ, 2, 3, 0, ""},
     {"apart", they_run_apart, 2, 3, 0, ""},
+    {"gathers", gathers_differ, 2, 3, 0, ""},
+    {"scatters", scatters_differ, 2, 3, 0, ""},
     {"ends", one_ends, 2, 3, 0, ""},
     {"aborts", one_aborts, 2, 3, 0, ""},
     {"deadline", a_deadline_passes, 2, 2, 0, ""},

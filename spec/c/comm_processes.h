@@ -528,32 +528,22 @@ static inline void an_abort_reaches_everybody_with_its_cause(void **state) {
   run_all(one_aborts, 3, 1);
 }
 
+/* What goes wrong, as in what follows. */
+static tfd__collective_kind missed;
+static int missed_root;
+
 /* Process 1 never comes to a collective of this kind; it has had its sum before
 ** process 0 gives up. */
-static tfd__collective_kind missed;
-
 static inline int one_never_comes(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
   world w = {0};
-  pieces in;
-  pieces out;
-  tfd__collective c = collective(missed, TFD_REDUCE_SUM, &in, &out);
-  bool gathers = missed == TFD_COLLECTIVE_ALL_GATHER;
-  bool scatters = missed == TFD_COLLECTIVE_REDUCE_SCATTER;
-  int size = processes * local;
 
   CHECK(open_world(&n, local, &w) == TFD_OK);
   CHECK(sum_ones(&w, 10, 60) == TFD_OK);
   CHECK(all_come_to(POINT_WORK, processes));
-  make_pieces(&w, &in, TFD_FLOAT32, scatters ? 10 * size : 10);
-  make_pieces(&w, &out, TFD_FLOAT32, gathers ? 10 * size : 10);
-  fill_pieces(&w, &in, c.op);
-  if (missed == TFD_COLLECTIVE_BROADCAST) c.root = size - 1;
-  if (missed == TFD_COLLECTIVE_BARRIER) c.values = 0;
   if (process == 0) {
     mark_moment();
-    CHECK(tfd__group_run(w.group, &c, tfd__deadline_in(0.1)) ==
-          TFD_DEADLINE_EXCEEDED);
+    CHECK(run_kind(&w, missed, missed_root, 10, 0.1) == TFD_DEADLINE_EXCEEDED);
     CHECK(ran_since_mark() < DEATH_S);
     CHECK(strstr(tfd_error_message(), "not done at its deadline") != NULL);
     CHECK(strstr(tfd_error_message(), "process 1") != NULL);
@@ -567,8 +557,6 @@ static inline int one_never_comes(int process, int processes, int local) {
     CHECK(strstr(tfd_error_message(), "not done at its deadline") != NULL);
   }
   CHECK(sum_ones(&w, 10, 60) == TFD_ABORTED);
-  drop_pieces(&w, &in);
-  drop_pieces(&w, &out);
   tfd__release(w.group);
   return 0;
 }
@@ -579,48 +567,134 @@ static inline void a_call_has_its_own_deadline(void **state) {
   (void)state;
   for (kind = 0; kind < TFD_COLLECTIVES; kind++) {
     missed = (tfd__collective_kind)kind;
+    missed_root = kind == TFD_COLLECTIVE_BROADCAST ? 1 : 0;
+    run_all(one_never_comes, 2, 1);
+  }
+  for (kind = TFD_COLLECTIVE_GATHER; kind <= TFD_COLLECTIVE_SCATTER; kind++) {
+    missed = (tfd__collective_kind)kind;
+    missed_root = 1;
     run_all(one_never_comes, 2, 1);
   }
 }
 
 /* Process 1 is told another root than the others. */
 static inline int roots_differ(int process, int processes, int local) {
-  static const tfd__collective_kind kinds[] = {TFD_COLLECTIVE_REDUCE};
-  size_t k;
+  tfd__network n = network_of(process, processes);
+  const char *to = missed == TFD_COLLECTIVE_SCATTER ? "from" : "to";
+  int64_t begin = 0;
+  int rc = TFD_OK;
+  char words[64];
+  world w = {0};
+  int r;
 
-  for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
-    tfd__network n = network_of(process, processes);
-    int64_t begin = 0;
-    int rc = TFD_OK;
-    char words[64];
-    world w = {0};
-    int r;
-
-    CHECK(open_world(&n, local, &w) == TFD_OK);
-    CHECK(all_come_to(POINT_WORK, processes * (int)(k + 1)));
-    begin = ran_by_now();
-    /* Who agrees with the root may be done once. */
-    for (r = 0; r < 3 && rc == TFD_OK; r++) {
-      rc = run_kind(&w, kinds[k], process == 1 ? 1 : 0, 10, 60);
-    }
-    CHECK(rc != TFD_OK && ran_since(begin) < AT_ONCE_S);
-    CHECK(strstr(tfd_error_message(), "run apart at collective") != NULL);
-    for (r = 0; r < 2; r++) {
-      (void)snprintf(words, sizeof words, "] to rank %d at train.lua:7", r);
-      CHECK(strstr(tfd_error_message(), words) != NULL);
-    }
-    (void)snprintf(words, sizeof words, "process 1 calls %s",
-                   tfd__collective_name(kinds[k]));
-    CHECK(strstr(tfd_error_message(), words) != NULL);
-    tfd__release(w.group);
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  CHECK(all_come_to(POINT_WORK, processes));
+  begin = ran_by_now();
+  /* Who agrees with the root may be done once. */
+  for (r = 0; r < 3 && rc == TFD_OK; r++) {
+    rc = run_kind(&w, missed, process == 1 ? 1 : 0, 10, 60);
   }
+  CHECK(rc != TFD_OK && ran_since(begin) < AT_ONCE_S);
+  CHECK(strstr(tfd_error_message(), "run apart at collective") != NULL);
+  for (r = 0; r < 2; r++) {
+    (void)snprintf(words, sizeof words, "] %s rank %d at train.lua:7", to, r);
+    CHECK(strstr(tfd_error_message(), words) != NULL);
+  }
+  (void)snprintf(words, sizeof words, "process 1 calls %s",
+                 tfd__collective_name(missed));
+  CHECK(strstr(tfd_error_message(), words) != NULL);
+  tfd__release(w.group);
   return 0;
 }
 
 static inline void other_roots_are_told(void **state) {
+  static const tfd__collective_kind kinds[] = {
+      TFD_COLLECTIVE_REDUCE, TFD_COLLECTIVE_GATHER, TFD_COLLECTIVE_SCATTER};
+  size_t k;
+
   (void)state;
-  run_all(roots_differ, 2, 1);
-  run_all(roots_differ, 3, 1);
+  for (k = 0; k < sizeof kinds / sizeof *kinds; k++) {
+    missed = kinds[k];
+    run_all(roots_differ, 2, 1);
+    run_all(roots_differ, 3, 1);
+  }
+}
+
+/* Process 1 has the lengths of the others' pieces the wrong way round. */
+static inline int lengths_differ(int process, int processes, int local) {
+  static const int64_t counts[2][3] = {{5, 2, 9}, {9, 2, 5}};
+  tfd__network n = network_of(process, processes);
+  bool gathers = missed == TFD_COLLECTIVE_GATHER;
+  int64_t begin = 0;
+  int rc = TFD_OK;
+  world w = {0};
+  pieces part;
+  pieces whole;
+  tfd__collective c =
+      collective(missed, TFD_REDUCE_SUM, gathers ? &part : &whole,
+                 gathers ? &whole : &part);
+  int i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  make_pieces(&w, &part, TFD_FLOAT32, counts[0][process]);
+  make_pieces(&w, &whole, TFD_FLOAT32, 16);
+  fill_pieces(&w, gathers ? &part : &whole, c.op);
+  c.counts = counts[process == 1 ? 1 : 0];
+  CHECK(all_come_to(POINT_WORK, processes));
+  begin = ran_by_now();
+  for (i = 0; i < 3 && rc == TFD_OK; i++) {
+    rc = tfd__group_run(w.group, &c, tfd__deadline_in(60));
+  }
+  CHECK(rc != TFD_OK && ran_since(begin) < AT_ONCE_S);
+  CHECK(strstr(tfd_error_message(), "run apart at collective") != NULL);
+  drop_pieces(&w, &part);
+  drop_pieces(&w, &whole);
+  tfd__release(w.group);
+  return 0;
+}
+
+static inline void other_lengths_of_pieces_are_told(void **state) {
+  (void)state;
+  missed = TFD_COLLECTIVE_GATHER;
+  run_all(lengths_differ, 3, 1);
+  missed = TFD_COLLECTIVE_SCATTER;
+  run_all(lengths_differ, 3, 1);
+}
+
+/* Process 1 ends without a word while the others exchange pieces, with it as
+** their root or not. */
+static inline int one_dies_at_pieces(int process, int processes, int local) {
+  tfd__network n = network_of(process, processes);
+  world w = {0};
+  int rc = TFD_OK;
+  int i;
+
+  CHECK(open_world(&n, local, &w) == TFD_OK);
+  for (i = 0; i < 5 && rc == TFD_OK; i++) {
+    if (process == 1 && i == 3) {
+      mark_moment();
+      (void)kill(getpid(), SIGKILL);
+    }
+    rc = run_kind(&w, missed, missed_root, 300000, 60);
+  }
+  CHECK(rc == TFD_ABORTED);
+  CHECK(ran_since_mark() < DEATH_S);
+  CHECK(strstr(tfd_error_message(), "process 1 of 3 is gone") != NULL);
+  tfd__release(w.group);
+  return 0;
+}
+
+static inline void a_death_at_pieces_fails_the_others(void **state) {
+  int kind;
+
+  (void)state;
+  for (kind = TFD_COLLECTIVE_GATHER; kind <= TFD_COLLECTIVE_SCATTER; kind++) {
+    missed = (tfd__collective_kind)kind;
+    for (missed_root = 0; missed_root < 2; missed_root++) {
+      place_them();
+      run_but(one_dies_at_pieces, 3, 1, 1, 128 + SIGKILL);
+    }
+  }
 }
 
 /* A fault that is ordered for process 1 of 3, who sums n elements again and
@@ -692,6 +766,8 @@ a_death_at_any_moment_fails_all_within_two_seconds(void **state) {
       cmocka_unit_test(a_process_that_ends_is_not_waited_for),   \
       cmocka_unit_test(a_call_has_its_own_deadline),             \
       cmocka_unit_test(other_roots_are_told),                    \
+      cmocka_unit_test(other_lengths_of_pieces_are_told),        \
+      cmocka_unit_test(a_death_at_pieces_fails_the_others),      \
       cmocka_unit_test(an_abort_reaches_everybody_with_its_cause)
 
 #endif

@@ -229,6 +229,7 @@ static int lent_values(int process, int processes, int local) {
       case_scatter(&w, dtypes[d], 3001, TFD_REDUCE_SUM);
       case_broadcast(&w, dtypes[d], 8191);
       case_gather(&w, dtypes[d], 3001, false);
+      case_pieces(&w, dtypes[d], 3001);
     }
     case_reductions(&w, TFD_FLOAT32, 300001 / SHORTER + turn, TFD_REDUCE_MEAN);
     case_reductions(&w, TFD_FLOAT32, 20001 / SHORTER, TFD_REDUCE_MAX);
@@ -348,7 +349,7 @@ static int packed(int process, int processes, int local) {
                                      tfd__deadline_in(60)) == TFD_OK);
   at = 0;
   for (k = VALUES - 1; k >= 0; k--) {
-    tfd__view all = {.dtype = TFD_FLOAT32};
+    tfd__view all = {.data = b->data, .dtype = TFD_FLOAT32};
     tfd__piece whole = {b, &all};
 
     expect_run(&w, &whole, at, sizes[k], -1, 0, c.op);

@@ -341,6 +341,37 @@ static int begin(const world *w, const tfd__collective *c) {
   return rc;
 }
 
+/* `c` has 10 elements of each of three ranks, `other` has 11. */
+static void pieces_must_fit(const world *w, const tfd__collective *model,
+                            const pieces *other) {
+  static const int64_t counts[3] = {10, 9, 11};
+  tfd__collective c = *model;
+
+  c.kind = TFD_COLLECTIVE_GATHER;
+  assert_int_equal(TFD_INVALID_ARGUMENT, begin(w, &c));
+  assert_non_null(strstr(tfd_error_message(),
+                         "rank 2 has 10 elements of int32 where there are to "
+                         "be 30 of int32"));
+  c.counts = counts;
+  assert_int_equal(TFD_INVALID_ARGUMENT, begin(w, &c));
+  assert_non_null(strstr(tfd_error_message(),
+                         "rank 1 has 10 elements of int32 where there are to "
+                         "be 9 of int32"));
+  c.kind = TFD_COLLECTIVE_SCATTER;
+  c.out = other->list;
+  c.counts = NULL;
+  assert_int_equal(TFD_INVALID_ARGUMENT, begin(w, &c));
+  assert_non_null(strstr(tfd_error_message(),
+                         "rank 2 has 10 elements of int32 where there are to "
+                         "be 33 of int32"));
+  c.root = -1;
+  assert_int_equal(TFD_VALUE_ERROR, begin(w, &c));
+  c.kind = TFD_COLLECTIVE_GATHER;
+  c.root = 3;
+  assert_int_equal(TFD_VALUE_ERROR, begin(w, &c));
+  assert_non_null(strstr(tfd_error_message(), "there is no rank 3"));
+}
+
 static void wrong_calls_leave_the_group_alone(void **state) {
   tfd_device *devices[3] = {device(0), device(1), device(2)};
   tfd__group_config config = {.devices = devices, .local = 3, .size = 3};
@@ -376,6 +407,7 @@ static void wrong_calls_leave_the_group_alone(void **state) {
   assert_int_equal(TFD_VALUE_ERROR, begin(&w, &c));
   c.root = 2;
   complete(&w, &c);
+  pieces_must_fit(&w, &c, &longer);
   drop_pieces(&w, &p);
   drop_pieces(&w, &longer);
   tfd__release(w.group);

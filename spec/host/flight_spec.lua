@@ -237,6 +237,42 @@ describe("flight records #once", function()
     end)
   end
 
+  -- The lowest bits of what a collective is are its kind.
+  local function as_kind(bytes, kind)
+    local list = { bytes:sub(1, 2152) }
+    for at = 2152, #bytes - 1, 96 do
+      local what = bytes:byte(at + 25)
+      list[#list + 1] = bytes:sub(at + 1, at + 24)
+        .. string.char(what % 16 == 3 and what - 3 + kind or what)
+        .. bytes:sub(at + 26, at + 96)
+    end
+    return table.concat(list)
+  end
+
+  it("of pieces that have other lengths everywhere are of the same", function()
+    files.in_folder(function(folder)
+      workers.run { n = 2, environment = "TFDIST_FLIGHT=" .. folder,
+        program = program_of [[
+          s:run(function()
+            tf.distribute.get_replica_context():all_gather(
+              tf.fill({ w + 1, 3 }, 1.5), 0)
+          end)]] }
+      for kind, words in pairs { [3] = "all_gather of float32%[%d%]",
+        [6] = "gather of float32%[%d%] to rank 0",
+        [7] = "scatter of float32%[%d%] from rank 0" } do
+        for w = 0, 1 do
+          local path = ("%s/process-%d.flight"):format(folder, w)
+          files.write(path .. ".new", as_kind(files.read(path), kind))
+        end
+        local r = flight(process.hosts[1], ("%s/process-0.flight.new "
+          .. "%s/process-1.flight.new"):format(folder, folder))
+        has(r.out, "collective %d+, " .. words)
+        has(r.out, "they did the same")
+        assert.equal(0, r.code)
+      end
+    end)
+  end)
+
   it("that cannot be kept are done without", function()
     local rs = workers.run { program = program_of "SUM(1)",
       environment = "TFDIST_FLIGHT=/nowhere/there" }

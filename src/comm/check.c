@@ -1,10 +1,10 @@
 /* What a collective is given, before anything is begun. */
 #include "comm/private.h"
 
-int64_t tfd__gather_count(const tfd__group *g, const tfd__collective *c, int k,
-                          int r) {
-  if (c->counts != NULL) return c->counts[(ptrdiff_t)k * g->size + r];
-  return tfd__given(g, c, k, 0)->view->numel;
+/* Elements of all ranks' pieces. */
+static int64_t all_pieces(const tfd__group *g, const tfd__collective *c,
+                          int k) {
+  return tfd__gathered(g, c, k, g->size - 1).end;
 }
 
 static int is_in_place(const tfd__group *g, const tfd__collective *c,
@@ -33,36 +33,26 @@ static int check_piece(const tfd__group *g, const tfd__collective *c,
 /* Elements that local rank i gives and gets for value k, -1 = it has none. */
 static int64_t given_count(const tfd__group *g, const tfd__collective *c, int k,
                            int i, int64_t first) {
-  if (c->kind == TFD_COLLECTIVE_BROADCAST && g->base + i != c->root) return -1;
-  if (c->kind == TFD_COLLECTIVE_ALL_GATHER && c->counts != NULL) {
-    return tfd__gather_count(g, c, k, g->base + i);
-  }
+  if (tfd__root_gives(c->kind) && g->base + i != c->root) return -1;
+  if (c->kind == TFD_COLLECTIVE_SCATTER) return all_pieces(g, c, k);
+  if (tfd__is_ragged(c->kind)) return tfd__gather_count(g, c, k, g->base + i);
   return first;
 }
 
 static int64_t gotten_count(const tfd__group *g, const tfd__collective *c,
                             int k, int i, int64_t first) {
-  int64_t sum = 0;
-  int r;
-
+  if (tfd__root_gets(c->kind) && g->base + i != c->root) return -1;
   switch (c->kind) {
-  case TFD_COLLECTIVE_REDUCE:
-    return g->base + i == c->root ? first : -1;
   case TFD_COLLECTIVE_REDUCE_SCATTER:
     return first / g->size;
   case TFD_COLLECTIVE_ALL_GATHER:
-    for (r = 0; r < g->size; r++) sum += tfd__gather_count(g, c, k, r);
-    return sum;
+  case TFD_COLLECTIVE_GATHER:
+    return all_pieces(g, c, k);
+  case TFD_COLLECTIVE_SCATTER:
+    return tfd__gather_count(g, c, k, g->base + i);
   default:
     return first;
   }
-}
-
-/* What value k's other pieces are held against: one that must be there. */
-static const tfd__piece *leader(const tfd__group *g, const tfd__collective *c,
-                                int k) {
-  return c->kind == TFD_COLLECTIVE_BROADCAST ? tfd__gotten(g, c, k, 0)
-                                             : tfd__given(g, c, k, 0);
 }
 
 static inline bool fits(const tfd__piece *p, const tfd_device *device,
@@ -91,7 +81,7 @@ static bool all_fit(const tfd__group *g, const tfd__collective *c, int k) {
 }
 
 static int check_value(const tfd__group *g, const tfd__collective *c, int k) {
-  const tfd__piece *first = leader(g, c, k);
+  const tfd__piece *first = tfd__leader(g, c, k);
   int64_t n = first->view->numel;
   int dtype = first->view->dtype;
   int i;
@@ -129,8 +119,6 @@ static int check_value(const tfd__group *g, const tfd__collective *c, int k) {
 }
 
 int tfd__collective_check(const tfd__group *g, const tfd__collective *c) {
-  bool has_root =
-      c->kind == TFD_COLLECTIVE_REDUCE || c->kind == TFD_COLLECTIVE_BROADCAST;
   int k;
 
   if (g->left) {
@@ -142,7 +130,7 @@ int tfd__collective_check(const tfd__group *g, const tfd__collective *c) {
     return tfd__fail(TFD_FAILED_PRECONDITION,
                      "%s: the group's only rank has no device", c->what);
   }
-  if (has_root && (c->root < 0 || c->root >= g->size)) {
+  if (tfd__has_root(c->kind) && (c->root < 0 || c->root >= g->size)) {
     return tfd__fail(TFD_VALUE_ERROR, "%s: there is no rank %d; there are %d",
                      c->what, c->root, g->size);
   }

@@ -151,6 +151,11 @@ typedef enum tfd__collective_kind {
   TFD_COLLECTIVE_REDUCE_SCATTER,
   /* Done when every rank has begun. */
   TFD_COLLECTIVE_BARRIER,
+  /* Rank `root` alone gets all inputs, as in an all_gather. */
+  TFD_COLLECTIVE_GATHER,
+  /* Rank root's input is cut into pieces, one behind the other: rank r gets
+  ** piece r. */
+  TFD_COLLECTIVE_SCATTER,
   TFD_COLLECTIVES
 } tfd__collective_kind;
 
@@ -187,8 +192,8 @@ typedef struct tfd__collective {
   const char *what; /* in messages */
   const tfd__piece *in;
   const tfd__piece *out;
-  /* all_gather: what rank r gives for value k, counts[k * size + r] elements;
-  ** NULL = all the same. */
+  /* all_gather, gather: what rank r gives for value k, counts[k * size + r]
+  ** elements; scatter: what it gets. NULL = all the same. */
   const int64_t *counts;
   int line;         /* script position, 0 = unknown */
   const char *file; /* interned, never freed */
@@ -294,7 +299,7 @@ int tfd__group_fuse(tfd__group *g, const tfd__fused *f);
 
 /* --- providers ------------------------------------------------------------ */
 
-#define TFD_PROVIDER_ABI 12
+#define TFD_PROVIDER_ABI 13
 
 /* How far a provider came at once. */
 typedef enum tfd__quick {
@@ -377,11 +382,12 @@ struct tfd__provider {
 };
 
 /* Slots of a provider whose collectives all begin in the same way. */
-#define TFD_BEGIN_ALL(fn)                                                   \
-  {                                                                         \
-    [TFD_COLLECTIVE_ALL_REDUCE] = (fn), [TFD_COLLECTIVE_REDUCE] = (fn),     \
-    [TFD_COLLECTIVE_BROADCAST] = (fn), [TFD_COLLECTIVE_ALL_GATHER] = (fn),  \
-    [TFD_COLLECTIVE_REDUCE_SCATTER] = (fn), [TFD_COLLECTIVE_BARRIER] = (fn) \
+#define TFD_BEGIN_ALL(fn)                                                    \
+  {                                                                          \
+    [TFD_COLLECTIVE_ALL_REDUCE] = (fn), [TFD_COLLECTIVE_REDUCE] = (fn),      \
+    [TFD_COLLECTIVE_BROADCAST] = (fn), [TFD_COLLECTIVE_ALL_GATHER] = (fn),   \
+    [TFD_COLLECTIVE_REDUCE_SCATTER] = (fn), [TFD_COLLECTIVE_BARRIER] = (fn), \
+    [TFD_COLLECTIVE_GATHER] = (fn), [TFD_COLLECTIVE_SCATTER] = (fn)          \
   }
 
 struct tfd__ticket {

@@ -1,11 +1,11 @@
 /* What providers leave out.
 **
 ** From a broadcast everything else follows: all_gather is one of each rank,
-** reductions gather and add up in the order of ranks, so that all ranks get
-** the same bits. Cost: size times the bytes on every rank; providers that are
-** to be fast have their own. Between the steps of providers that are not
-** ordered the caller waits, until the collective's deadline. The steps are told
-** as what they are made for, whose root they do not have. */
+** gather and scatter are one of each piece, reductions gather and add up in the
+** order of ranks, so that all ranks get the same bits. Cost: size times the
+** bytes on every rank; providers that are to be fast have their own. Between
+** the steps of providers that are not ordered the caller waits, until the
+** collective's deadline. The steps are told as what they are made for. */
 #include "comm/private.h"
 
 /* --- slots with nothing to do --------------------------------------------- */
@@ -66,6 +66,19 @@ static int wait_for_devices(tfd__ticket *t, tfd__deadline until, bool *done_p) {
 
 /* --- made of broadcasts --------------------------------------------------- */
 
+static int broadcast(tfd__group *g, const tfd__collective *c, int root,
+                     const tfd__piece *in, const tfd__piece *out) {
+  tfd__collective one = *c;
+
+  one.whole = tfd__collective_what(c, 0);
+  one.kind = TFD_COLLECTIVE_BROADCAST;
+  one.root = root;
+  one.values = 1;
+  one.in = in;
+  one.out = out;
+  return tfd__group_run(g, &one, c->until);
+}
+
 /* Outputs begin at element `at` of the local ranks' runs. */
 static int broadcast_into(tfd__group *g, const tfd__collective *c, int k,
                           int root, const tfd__run_of *to, int64_t at,
@@ -73,7 +86,6 @@ static int broadcast_into(tfd__group *g, const tfd__collective *c, int k,
   tfd__run_of parts[TFD_MAX_LOCAL_RANKS];
   tfd__piece in[TFD_MAX_LOCAL_RANKS] = {{0}};
   tfd__piece out[TFD_MAX_LOCAL_RANKS];
-  tfd__collective one = *c;
   int i;
 
   if (n == 0) return TFD_OK;
@@ -84,13 +96,7 @@ static int broadcast_into(tfd__group *g, const tfd__collective *c, int k,
     out[i] = (tfd__piece){parts[i].buffer, &parts[i].view};
     if (g->base + i == root) in[i] = *tfd__given(g, c, k, i);
   }
-  one.whole = tfd__collective_what(c, 0);
-  one.kind = TFD_COLLECTIVE_BROADCAST;
-  one.root = root;
-  one.values = 1;
-  one.in = in;
-  one.out = out;
-  return tfd__group_run(g, &one, c->until);
+  return broadcast(g, c, root, in, out);
 }
 
 /* All ranks' inputs of value k, one behind the other. */
@@ -130,6 +136,73 @@ static int all_gather(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
     }
     TFD_TRY(gather_into(g, c, k, to));
   }
+  return finish(t, TFD_OK);
+}
+
+/* Rank r's piece of value k; whom it is not for gets it into `waste`. */
+static int broadcast_piece(tfd__group *g, const tfd__collective *c, int k,
+                           int r, const tfd__run_of *waste) {
+  bool gathers = c->kind == TFD_COLLECTIVE_GATHER;
+  int giver = gathers ? r : c->root;
+  int getter = gathers ? c->root : r;
+  int64_t n = tfd__gather_count(g, c, k, r);
+  tfd__run_of from[TFD_MAX_LOCAL_RANKS];
+  tfd__run_of to[TFD_MAX_LOCAL_RANKS];
+  tfd__piece in[TFD_MAX_LOCAL_RANKS] = {{0}};
+  tfd__piece out[TFD_MAX_LOCAL_RANKS];
+  int i;
+
+  if (n == 0) return TFD_OK;
+  for (i = 0; i < g->local; i++) {
+    tfd__piece rest = {waste[i].buffer, &waste[i].view};
+
+    to[i] = g->base + i == getter ? tfd__piece_at(g, c, k, r, gathers)
+                                  : tfd__part_of(&rest, 0, n);
+    out[i] = (tfd__piece){to[i].buffer, &to[i].view};
+    if (g->base + i != giver) continue;
+    from[i] = tfd__piece_at(g, c, k, r, !gathers);
+    in[i] = (tfd__piece){from[i].buffer, &from[i].view};
+  }
+  return broadcast(g, c, giver, in, out);
+}
+
+static int64_t longest_piece(const tfd__group *g, const tfd__collective *c,
+                             int k) {
+  int64_t most = 0;
+  int r;
+
+  for (r = 0; r < g->size; r++) {
+    int64_t n = tfd__gather_count(g, c, k, r);
+
+    if (n > most) most = n;
+  }
+  return most;
+}
+
+/* Those of the root's process stay there. */
+static int move_value(tfd__group *g, const tfd__collective *c, int k) {
+  tfd__run_of waste[TFD_MAX_LOCAL_RANKS] = {{0}};
+  int dtype = tfd__leader(g, c, k)->view->dtype;
+  int64_t n = longest_piece(g, c, k);
+  int rc = tfd__move_own_pieces(g, c, k);
+  int i;
+  int r;
+
+  for (i = 0; rc == TFD_OK && i < g->local; i++) {
+    rc = tfd__run_new(g->devices[i], dtype, n, &waste[i]);
+  }
+  for (r = 0; rc == TFD_OK && r < g->size; r++) {
+    if (r / g->local == c->root / g->local) continue;
+    rc = broadcast_piece(g, c, k, r, waste);
+  }
+  for (i = 0; i < g->local; i++) tfd__release(waste[i].buffer);
+  return rc;
+}
+
+static int pieces(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
+  int k;
+
+  for (k = 0; k < c->values; k++) TFD_TRY(move_value(g, c, k));
   return finish(t, TFD_OK);
 }
 
@@ -237,7 +310,9 @@ int tfd__provider_complete(tfd__provider *p) {
                 [TFD_COLLECTIVE_REDUCE] = reduction,
                 [TFD_COLLECTIVE_ALL_GATHER] = all_gather,
                 [TFD_COLLECTIVE_REDUCE_SCATTER] = reduction,
-                [TFD_COLLECTIVE_BARRIER] = barrier},
+                [TFD_COLLECTIVE_BARRIER] = barrier,
+                [TFD_COLLECTIVE_GATHER] = pieces,
+                [TFD_COLLECTIVE_SCATTER] = pieces},
       .wait = wait_for_devices,
       .end = ticket_nothing,
       .late = nobody_is_late,

@@ -122,16 +122,6 @@ int tfd__kept_reduce(const tfd__kept *w, const tfd__group *g, int k,
 
 /* --- after ---------------------------------------------------------------- */
 
-tfd__stretch tfd__gathered(const tfd__group *g, const tfd__collective *c, int k,
-                           int r) {
-  tfd__stretch s = {0, 0};
-  int i;
-
-  for (i = 0; i < r; i++) s.begin += tfd__gather_count(g, c, k, i);
-  s.end = s.begin + tfd__gather_count(g, c, k, r);
-  return s;
-}
-
 /* A run to elements [begin, end) of the outputs of all ranks here. */
 static int spread(const tfd__kept *w, const tfd__group *g, int k,
                   const tfd__run_of *run, tfd__stretch s) {
@@ -172,6 +162,9 @@ static int spread_value(const tfd__kept *w, const tfd__group *g, int k) {
 int tfd__kept_spread(const tfd__kept *w, const tfd__group *g) {
   int k;
 
-  for (k = 0; k < w->c.values; k++) TFD_TRY(spread_value(w, g, k));
+  for (k = 0; k < w->c.values; k++) {
+    TFD_TRY(tfd__moves_pieces(w->c.kind) ? tfd__move_own_pieces(g, &w->c, k)
+                                         : spread_value(w, g, k));
+  }
   return TFD_OK;
 }

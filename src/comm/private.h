@@ -9,9 +9,26 @@
 /* Do the pieces go together? Errors: InvalidArgument naming ranks. */
 int tfd__collective_check(const tfd__group *g, const tfd__collective *c);
 
-/* What rank r gives for value k of an all_gather. */
-int64_t tfd__gather_count(const tfd__group *g, const tfd__collective *c, int k,
-                          int r);
+/* Rank root alone gives something. */
+static inline bool tfd__root_gives(tfd__collective_kind kind) {
+  return kind == TFD_COLLECTIVE_BROADCAST || kind == TFD_COLLECTIVE_SCATTER;
+}
+/* Rank root alone gets something. */
+static inline bool tfd__root_gets(tfd__collective_kind kind) {
+  return kind == TFD_COLLECTIVE_REDUCE || kind == TFD_COLLECTIVE_GATHER;
+}
+static inline bool tfd__has_root(tfd__collective_kind kind) {
+  return tfd__root_gives(kind) || tfd__root_gets(kind);
+}
+/* Each rank's piece has a length of its own. */
+static inline bool tfd__is_ragged(tfd__collective_kind kind) {
+  return kind == TFD_COLLECTIVE_ALL_GATHER || kind == TFD_COLLECTIVE_GATHER ||
+         kind == TFD_COLLECTIVE_SCATTER;
+}
+/* Between the root and each rank a piece, and nothing else. */
+static inline bool tfd__moves_pieces(tfd__collective_kind kind) {
+  return kind == TFD_COLLECTIVE_GATHER || kind == TFD_COLLECTIVE_SCATTER;
+}
 
 static inline const tfd__piece *
 tfd__given(const tfd__group *g, const tfd__collective *c, int k, int i) {
@@ -20,6 +37,14 @@ tfd__given(const tfd__group *g, const tfd__collective *c, int k, int i) {
 static inline const tfd__piece *
 tfd__gotten(const tfd__group *g, const tfd__collective *c, int k, int i) {
   return &c->out[(ptrdiff_t)k * g->local + i];
+}
+
+/* What local rank 0 has of value k, as all ranks do: what is there is held
+** against it. */
+static inline const tfd__piece *tfd__leader(const tfd__group *g,
+                                            const tfd__collective *c, int k) {
+  return tfd__root_gives(c->kind) ? tfd__gotten(g, c, k, 0)
+                                  : tfd__given(g, c, k, 0);
 }
 
 /* A group for a greater one's own collectives, which have met by that
@@ -75,6 +100,26 @@ int tfd__check_reduction(const char *what, tfd_reduce_op op, int dtype);
 int tfd__reduce_runs(const tfd__collective *c, const tfd__run_of *in, int n,
                      const tfd__run_of *to);
 
+/* --- pieces (pieces.c) ---------------------------------------------------- */
+
+/* What rank r gives for value k of an all_gather or a gather, or gets from a
+** scatter. */
+int64_t tfd__gather_count(const tfd__group *g, const tfd__collective *c, int k,
+                          int r);
+/* Where rank r's elements lie in value k of an all_gather, or among all pieces
+** of a gather or a scatter. */
+tfd__stretch tfd__gathered(const tfd__group *g, const tfd__collective *c, int k,
+                           int r);
+/* Of value k's numbers of elements, which leave no other trace where processes
+** disagree about some; 0 = all the same. */
+uint32_t tfd__counts_sum(const tfd__group *g, const tfd__collective *c, int k);
+/* Rank r's piece of value k of a gather or a scatter where it lies here: at the
+** root, among all pieces, or at rank r. */
+tfd__run_of tfd__piece_at(const tfd__group *g, const tfd__collective *c, int k,
+                          int r, bool at_root);
+/* The pieces of value k that need not leave this process. */
+int tfd__move_own_pieces(const tfd__group *g, const tfd__collective *c, int k);
+
 /* --- collectives that outlast their call (kept.c) ------------------------- */
 
 /* The kernel that adds up elements on the calling thread; NULL = the devices
@@ -115,11 +160,8 @@ int tfd__kept_ready(const tfd__kept *w, const tfd__group *g,
 ** own memory when it is the only one; else *mine is to be released. */
 int tfd__kept_reduce(const tfd__kept *w, const tfd__group *g, int k,
                      tfd__run_of *mine, bool *is_new_p);
-/* Where rank r's elements lie in value k of an all_gather. */
-tfd__stretch tfd__gathered(const tfd__group *g, const tfd__collective *c, int k,
-                           int r);
 /* What the first rank here has got (what this process gave itself it need not
-** have got) to all ranks here. */
+** have got) to all ranks here; of pieces, those that stay here. */
 int tfd__kept_spread(const tfd__kept *w, const tfd__group *g);
 
 /* --- control beside providers that have none (tcp/control.c) -------------- */

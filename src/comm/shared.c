@@ -329,6 +329,14 @@ static int all_gather(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   return TFD_OK;
 }
 
+static int pieces(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
+  int k;
+
+  (void)t;
+  for (k = 0; k < c->values; k++) TFD_TRY(tfd__move_own_pieces(g, c, k));
+  return TFD_OK;
+}
+
 static int barrier(tfd__group *g, const tfd__collective *c, tfd__ticket *t) {
   (void)c;
   (void)t;
@@ -347,7 +355,9 @@ const tfd__provider tfd__shared_provider = {
               [TFD_COLLECTIVE_BROADCAST] = broadcast,
               [TFD_COLLECTIVE_ALL_GATHER] = all_gather,
               [TFD_COLLECTIVE_REDUCE_SCATTER] = reduce_scatter,
-              [TFD_COLLECTIVE_BARRIER] = barrier},
+              [TFD_COLLECTIVE_BARRIER] = barrier,
+              [TFD_COLLECTIVE_GATHER] = pieces,
+              [TFD_COLLECTIVE_SCATTER] = pieces},
     .can_fuse = can_fuse,
     .fuse = fuse,
 };

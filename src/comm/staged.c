@@ -235,13 +235,9 @@ static int stage_new(const tfd__group *g, const tfd__collective *c, stage *s) {
 /* What is nobody's to give or to get is left out, whatever is said of it. */
 static bool is_part(const tfd__group *g, const tfd__collective *c, bool given,
                     int i) {
-  if (given && c->kind == TFD_COLLECTIVE_BROADCAST) {
-    return g->base + i == c->root;
-  }
-  if (!given && c->kind == TFD_COLLECTIVE_REDUCE) {
-    return g->base + i == c->root;
-  }
-  return true;
+  bool is_roots = given ? tfd__root_gives(c->kind) : tfd__root_gets(c->kind);
+
+  return !is_roots || g->base + i == c->root;
 }
 
 static int make_host(tfd__group *g, const tfd__collective *c, stage *s, int at,

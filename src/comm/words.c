@@ -16,6 +16,8 @@ const char *tfd__collective_name(tfd__collective_kind kind) {
       [TFD_COLLECTIVE_ALL_GATHER] = "all_gather",
       [TFD_COLLECTIVE_REDUCE_SCATTER] = "reduce_scatter",
       [TFD_COLLECTIVE_BARRIER] = "barrier",
+      [TFD_COLLECTIVE_GATHER] = "gather",
+      [TFD_COLLECTIVE_SCATTER] = "scatter",
   };
 
   return names[kind];
@@ -58,9 +60,9 @@ void tfd__collective_text(uint64_t what, uint64_t count, int values, char *text,
                   tfd__dtype_name((int)(what >> 16 & 0xff)),
                   (unsigned long long)count, values > 1 ? " and others" : "");
   }
-  if (kind == TFD_COLLECTIVE_BROADCAST || kind == TFD_COLLECTIVE_REDUCE) {
+  if (tfd__has_root((tfd__collective_kind)kind)) {
     (void)snprintf(text + n, bytes - (size_t)n, " %s rank %llu",
-                   kind == TFD_COLLECTIVE_REDUCE ? "to" : "from",
+                   tfd__root_gets((tfd__collective_kind)kind) ? "to" : "from",
                    (unsigned long long)(what >> 24 & 0xffff));
   }
 }
@@ -117,9 +119,7 @@ const char *tfd__apart_text(const tfd__side *one, const tfd__side *other,
 const tfd__view *tfd__leading_view(const tfd__group *g,
                                    const tfd__collective *c) {
   if (c->values == 0 || c->kind == TFD_COLLECTIVE_BARRIER) return NULL;
-  return (c->kind == TFD_COLLECTIVE_BROADCAST ? tfd__gotten(g, c, 0, 0)
-                                              : tfd__given(g, c, 0, 0))
-      ->view;
+  return tfd__leader(g, c, 0)->view;
 }
 
 void tfd__file_end(const char *name, char *text, size_t bytes) {

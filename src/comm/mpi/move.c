@@ -242,6 +242,56 @@ static int post_gather(const tfd__mpi_group *g, tfd__mpi_work *w, int k) {
   return TFD_OK;
 }
 
+static int post_message(const tfd__mpi_group *g, tfd__mpi_work *w, void *data,
+                        int64_t bytes, int peer, bool sends) {
+  int tag = tfd__mpi_tag(w);
+  int64_t i;
+  int m;
+
+  for (i = 0; i < bytes; i += m) {
+    void *part = at(data, i, 1);
+    MPI_Request *r = NULL;
+
+    m = cut(bytes - i);
+    TFD_TRY(next_request(w, &r));
+    if (sends) {
+      TFD_TRY(posted(w, "MPI_Isend",
+                     MPI_Isend(part, m, MPI_BYTE, peer, tag, g->data, r)));
+    } else {
+      TFD_TRY(posted(w, "MPI_Irecv",
+                     MPI_Irecv(part, m, MPI_BYTE, peer, tag, g->data, r)));
+    }
+  }
+  return TFD_OK;
+}
+
+/* The pieces of all ranks whose process is not the root's, between the two.
+** MPI's own gather has ints for where they lie. */
+static int post_pieces(const tfd__mpi_group *g, tfd__mpi_work *w, int k) {
+  bool at_root = w->c.root / g->local == g->process;
+  bool gives = at_root == (w->c.kind == TFD_COLLECTIVE_SCATTER);
+  const tfd__piece *own = (gives ? w->in : w->out) + (ptrdiff_t)k * g->local;
+  const tfd__view *all = at_root ? own[w->c.root % g->local].view : NULL;
+  int64_t begin = 0;
+  int r;
+
+  for (r = 0; r < g->size; r++) {
+    int64_t n = w->c.counts[(ptrdiff_t)k * g->size + r];
+    int process = r / g->local;
+    const tfd__view *v = at_root ? all : own[r % g->local].view;
+    size_t size = 0;
+
+    begin += n;
+    if (process == w->c.root / g->local) continue;
+    if (!at_root && process != g->process) continue;
+    size = tfd__dtype_size(v->dtype);
+    TFD_TRY(post_message(g, w, at(v->data, at_root ? begin - n : 0, size),
+                         n * (int64_t)size,
+                         at_root ? process : w->c.root / g->local, gives));
+  }
+  return TFD_OK;
+}
+
 int tfd__mpi_post(const tfd__mpi_group *g, tfd__mpi_work *w) {
   int k;
 
@@ -269,6 +319,10 @@ int tfd__mpi_post(const tfd__mpi_group *g, tfd__mpi_work *w) {
       break;
     case TFD_COLLECTIVE_ALL_GATHER:
       TFD_TRY(post_gather(g, w, k));
+      break;
+    case TFD_COLLECTIVE_GATHER:
+    case TFD_COLLECTIVE_SCATTER:
+      TFD_TRY(post_pieces(g, w, k));
       break;
     default:
       break;

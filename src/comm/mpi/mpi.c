@@ -353,6 +353,9 @@ static int begin_value(const tfd__group *g, tfd__mpi_work *w, int k) {
     return TFD_OK;
   case TFD_COLLECTIVE_ALL_GATHER:
     return begin_gather(g, w, k);
+  case TFD_COLLECTIVE_GATHER:
+  case TFD_COLLECTIVE_SCATTER:
+    return tfd__move_own_pieces(g, &w->c, k);
   default:
     return begin_reduction(g, w, k);
   }
@@ -475,6 +478,7 @@ static int finish_value(const tfd__group *g, const tfd__mpi_work *w, int k) {
   int i;
 
   if (tfd__mpi_reduces(&w->c)) return finish_reduction(g, w, k);
+  if (tfd__moves_pieces(w->c.kind)) return TFD_OK; /* they lie there */
   for (i = 0; i < g->local; i++) {
     tfd__run_of to = whole(tfd__gotten(g, &w->c, k, i));
 

@@ -41,7 +41,7 @@ enum { TFD_MPI_TEXT = 192, TFD_MPI_NOTE_TEXT = 480 };
 #endif
 enum { TFD_MPI_WINDOW = 4 };
 
-/* Tags of rounds, and of rings, before they repeat: at most so many collectives
+/* Tags of rounds, and of data, before they repeat: at most so many collectives
 ** of a group are under way, of which each has one. Who begins the next one with
 ** a tag has ended the last one, and MPI keeps the order of what one process
 ** sends another with one tag. */
@@ -263,6 +263,11 @@ static inline bool tfd__mpi_reduces(const tfd__collective *c) {
   return c->kind == TFD_COLLECTIVE_ALL_REDUCE ||
          c->kind == TFD_COLLECTIVE_REDUCE ||
          c->kind == TFD_COLLECTIVE_REDUCE_SCATTER;
+}
+
+/* Of messages of data; 1 is that of notes. */
+static inline int tfd__mpi_tag(const tfd__mpi_work *w) {
+  return 2 + (int)(w->number % TFD_MPI_TAGS);
 }
 
 /* With copies of all that `c` points to. */

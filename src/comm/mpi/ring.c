@@ -54,11 +54,6 @@ static void *place_of(const tfd__mpi_group *g, const tfd__mpi_work *w,
                               tfd__dtype_size(p->take.view.dtype);
 }
 
-/* 1 is that of notes. */
-static int tag_of(const tfd__mpi_work *w) {
-  return 2 + (int)(w->number % TFD_MPI_TAGS);
-}
-
 static void get(tfd__mpi_group *g, tfd__mpi_work *w) {
   int64_t t = w->ring.asked++;
   tfd__step s = step_of(g, w, t);
@@ -69,7 +64,7 @@ static void get(tfd__mpi_group *g, tfd__mpi_work *w) {
   if (s.in.begin == s.in.end) return;
   code = MPI_Irecv(place_of(g, w, &s, t), (int)(s.in.end - s.in.begin),
                    tfd__mpi_type(w->parts[w->ring.value].take.view.dtype),
-                   s.from, tag_of(w), g->data, r);
+                   s.from, tfd__mpi_tag(w), g->data, r);
   if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Irecv", code);
 }
 
@@ -84,7 +79,7 @@ static void send(tfd__mpi_group *g, tfd__mpi_work *w) {
   *r = MPI_REQUEST_NULL;
   if (s.out.begin == s.out.end) return;
   code = MPI_Isend(at(v, s.out.begin), (int)(s.out.end - s.out.begin),
-                   tfd__mpi_type(v->dtype), s.to, tag_of(w), g->data, r);
+                   tfd__mpi_type(v->dtype), s.to, tfd__mpi_tag(w), g->data, r);
   if (code != MPI_SUCCESS) tfd__mpi_fail_call(g, "MPI_Isend", code);
 }
 

@@ -12,13 +12,6 @@ static void mix(uint64_t *hash, int64_t value) {
   *hash ^= *hash >> 29;
 }
 
-static const tfd__view *leader(const tfd__group *g, const tfd__collective *c,
-                               int k) {
-  return (c->kind == TFD_COLLECTIVE_BROADCAST ? tfd__gotten(g, c, k, 0)
-                                              : tfd__given(g, c, k, 0))
-      ->view;
-}
-
 void tfd__mpi_describe(const tfd__mpi_work *w, char text[TFD_MPI_TEXT]) {
   const tfd__collective *c = &w->c;
   char file[40];
@@ -48,21 +41,19 @@ static bool is_small(const tfd__mpi_work *w) {
 void tfd__mpi_sign(const tfd__group *g, tfd__mpi_work *w) {
   const tfd__collective *c = &w->c;
   const tfd__view *v = tfd__leading_view(g, c);
-  bool rooted =
-      c->kind == TFD_COLLECTIVE_REDUCE || c->kind == TFD_COLLECTIVE_BROADCAST;
   uint64_t hash = UINT64_C(14695981039346656037);
   int k;
   int r;
 
   mix(&hash, (int64_t)c->kind);
   mix(&hash, tfd__mpi_reduces(c) ? (int64_t)c->op : -1);
-  mix(&hash, rooted ? c->root : -1);
+  mix(&hash, tfd__has_root(c->kind) ? c->root : -1);
   mix(&hash, c->values);
   for (k = 0; k < c->values; k++) {
-    mix(&hash, leader(g, c, k)->dtype);
-    if (c->kind != TFD_COLLECTIVE_ALL_GATHER) {
-      mix(&hash, leader(g, c, k)->numel);
-    }
+    const tfd__view *leader = tfd__leader(g, c, k)->view;
+
+    mix(&hash, leader->dtype);
+    if (!tfd__is_ragged(c->kind)) mix(&hash, leader->numel);
     for (r = 0; c->counts != NULL && r < g->size; r++) {
       mix(&hash, tfd__gather_count(g, c, k, r));
     }
@@ -113,7 +104,7 @@ static void keep_pieces(const tfd__piece *from, int n, tfd__piece *to,
   }
 }
 
-/* An all_gather has counts from here on, whether or not it was given some. */
+/* Whether or not it was given some: what has pieces has counts from here on. */
 static void keep_counts(const tfd__group *g, const tfd__collective *c,
                         int64_t *counts) {
   int k;
@@ -142,7 +133,7 @@ int tfd__mpi_work_new(const tfd__group *g, const tfd__collective *c,
   size_t views = n * sizeof(tfd__view);
   size_t parts = (size_t)c->values * sizeof(tfd__mpi_part);
   size_t seqs = (size_t)g->local * sizeof(uint64_t);
-  size_t counts = c->kind == TFD_COLLECTIVE_ALL_GATHER
+  size_t counts = tfd__is_ragged(c->kind)
                       ? (size_t)(c->values * g->size) * sizeof(int64_t)
                       : 0;
   size_t behind = 2 * (pieces + views) + parts + seqs + counts;

@@ -129,20 +129,9 @@ static int64_t common_count(const tfd__group *g, const tfd__collective *c,
   int64_t sum = 0;
   int r;
 
-  if (c->kind == TFD_COLLECTIVE_BROADCAST) {
-    return tfd__gotten(g, c, k, 0)->view->numel;
-  }
-  if (c->kind != TFD_COLLECTIVE_ALL_GATHER) {
-    return tfd__given(g, c, k, 0)->view->numel;
-  }
+  if (!tfd__is_ragged(c->kind)) return tfd__leader(g, c, k)->view->numel;
   for (r = 0; r < g->size; r++) sum = sum * 31 + tfd__gather_count(g, c, k, r);
   return sum;
-}
-
-static int dtype_of(const tfd__group *g, const tfd__collective *c, int k) {
-  return (c->kind == TFD_COLLECTIVE_BROADCAST ? tfd__gotten(g, c, k, 0)
-                                              : tfd__given(g, c, k, 0))
-      ->view->dtype;
 }
 
 static void sign(const tfd__group *g, const tfd__collective *c, signature *s) {
@@ -154,7 +143,8 @@ static void sign(const tfd__group *g, const tfd__collective *c, signature *s) {
   s->count = v == NULL ? 0 : (uint64_t)v->numel;
   s->values = c->values;
   for (k = 0; k < c->values; k++) {
-    s->sizes = mix(mix(s->sizes, common_count(g, c, k)), dtype_of(g, c, k));
+    s->sizes = mix(mix(s->sizes, common_count(g, c, k)),
+                   tfd__leader(g, c, k)->view->dtype);
   }
   s->line = c->line;
   tfd__file_end(c->file, s->file, sizeof s->file);

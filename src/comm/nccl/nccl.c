@@ -215,12 +215,15 @@ static bool reduces(tfd__collective_kind kind) {
          kind == TFD_COLLECTIVE_REDUCE_SCATTER;
 }
 
-/* What only moves goes as bytes. */
+/* What only moves goes as bytes; pieces between the root and each rank go as
+** without NCCL. */
 static bool can_do(const tfd__group *g, const tfd__collective *c) {
   ncclDataType_t type;
   int k;
 
-  if (c->kind == TFD_COLLECTIVE_BARRIER) return false;
+  if (c->kind == TFD_COLLECTIVE_BARRIER || tfd__moves_pieces(c->kind)) {
+    return false;
+  }
   for (k = 0; reduces(c->kind) && k < c->values; k++) {
     if (!type_of(tfd__given(g, c, k, 0)->view->dtype, &type)) return false;
   }

@@ -1,7 +1,6 @@
 /* What the rounds of each collective stage, add up and take. */
 #include <string.h>
 
-#include "base/crc32c.h"
 #include "comm/shm/shm.h"
 
 /* Bytes of a round of what nobody has to copy. Elements of a sum: a kernel that
@@ -20,7 +19,12 @@ bool tfd__shm_reduces(const tfd__shm_work *w) {
 
 /* --- what a value's rounds are -------------------------------------------- */
 
-/* Elements that process q gives for value k of an all_gather. */
+static int root_process(const tfd__group *g, const tfd__shm_work *w) {
+  return w->kept.c.root / g->local;
+}
+
+/* Elements of value k that process q gives to an all_gather or a gather, or
+** gets from a scatter. */
 static tfd__stretch gathered_by(const tfd__group *g, const tfd__shm_work *w,
                                 int q) {
   const tfd__collective *c = &w->kept.c;
@@ -30,13 +34,16 @@ static tfd__stretch gathered_by(const tfd__group *g, const tfd__shm_work *w,
                         tfd__gathered(g, c, w->k, first + g->local - 1).end};
 }
 
-static int64_t longest_given(const tfd__group *g, const tfd__shm_work *w) {
+/* Of what goes from process to process. */
+static int64_t longest_of(const tfd__group *g, const tfd__shm_work *w) {
+  bool stays = tfd__moves_pieces(w->kept.c.kind); /* what is the root's */
   int64_t most = 0;
   int q;
 
   for (q = 0; q < own_of(g)->tally.processes; q++) {
     tfd__stretch s = gathered_by(g, w, q);
 
+    if (stays && q == root_process(g, w)) continue;
     if (s.end - s.begin > most) most = s.end - s.begin;
   }
   return most;
@@ -46,21 +53,12 @@ int tfd__shm_values(const tfd__shm_work *w) {
   return w->kept.c.kind == TFD_COLLECTIVE_BARRIER ? 1 : w->kept.c.values;
 }
 
-/* Numbers that processes could disagree about without another trace. */
-static uint32_t sum_of_counts(const tfd__group *g, const tfd__shm_work *w) {
-  const int64_t *counts = w->kept.c.counts;
-
-  if (counts == NULL) return 0;
-  return tfd__crc32c(0, counts + (ptrdiff_t)w->k * g->size,
-                     (size_t)g->size * sizeof *counts);
-}
-
-/* Where the results of a sum go here; NULL: nowhere. */
+/* Where results go here; NULL: nowhere. */
 static const tfd__piece *target_of(const tfd__group *g,
                                    const tfd__shm_work *w) {
   int rank = 0;
 
-  if (w->kept.c.kind == TFD_COLLECTIVE_REDUCE) rank = w->kept.c.root - g->base;
+  if (tfd__root_gets(w->kept.c.kind)) rank = w->kept.c.root - g->base;
   if (rank < 0 || rank >= g->local) return NULL;
   return tfd__gotten(g, &w->kept.c, w->k, rank);
 }
@@ -103,9 +101,7 @@ void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
 
   *v = (tfd__shm_value){.size = 1};
   if (kind != TFD_COLLECTIVE_BARRIER) {
-    const tfd__view *view = kind == TFD_COLLECTIVE_BROADCAST
-                                ? tfd__gotten(g, &w->kept.c, w->k, 0)->view
-                                : tfd__given(g, &w->kept.c, w->k, 0)->view;
+    const tfd__view *view = tfd__leader(g, &w->kept.c, w->k)->view;
 
     v->dtype = view->dtype;
     v->size = tfd__dtype_size(v->dtype);
@@ -117,15 +113,15 @@ void tfd__shm_plan(const tfd__group *g, tfd__shm_work *w) {
                           .seq = w->number,
                           .what = tfd__kept_signature(&w->kept, v->dtype),
                           .count = (uint64_t)v->total,
-                          .sum = sum_of_counts(g, w)};
+                          .sum = tfd__counts_sum(g, &w->kept.c, w->k)};
   tfd__frame_set_place(&v->frame, &w->kept.c);
   v->each = (int64_t)(own->segment.slot / v->size);
-  if (kind == TFD_COLLECTIVE_ALL_GATHER) {
-    v->total = longest_given(g, w);
+  if (tfd__is_ragged(kind)) {
+    v->total = longest_of(g, w);
     v->frame.count = (uint64_t)gathered_by(g, w, (int)processes - 1).end;
   }
-  if (kind == TFD_COLLECTIVE_REDUCE_SCATTER) {
-    v->total /= processes;
+  if (kind == TFD_COLLECTIVE_REDUCE_SCATTER) v->total /= processes;
+  if (kind == TFD_COLLECTIVE_REDUCE_SCATTER || kind == TFD_COLLECTIVE_SCATTER) {
     v->each /= processes;
   }
   v->two_steps =
@@ -191,10 +187,11 @@ static char *at_piece(const tfd__piece *p, int64_t element, size_t size) {
   return (char *)p->view->data + (size_t)element * size;
 }
 
-/* Elements [s.begin, s.end) of what the ranks here give, one behind the
-** other. */
-static void stage_given(const tfd__group *g, const tfd__shm_work *w,
-                        tfd__stretch s, char *to) {
+/* Elements [s.begin, s.end) of what the ranks here give or, in a scatter, get,
+** one behind the other in the slot. */
+static void move_given(const tfd__group *g, const tfd__shm_work *w,
+                       tfd__stretch s, char *slot) {
+  bool takes = w->kept.c.kind == TFD_COLLECTIVE_SCATTER;
   size_t size = w->v.size;
   int64_t first = 0; /* element of local rank i */
   int i;
@@ -205,8 +202,12 @@ static void stage_given(const tfd__group *g, const tfd__shm_work *w,
     int64_t end = s.end < first + n ? s.end : first + n;
 
     if (begin < end) {
-      memcpy(to + (size_t)(begin - s.begin) * size,
-             at_piece(tfd__given(g, &w->kept.c, w->k, i), begin - first, size),
+      const tfd__piece *p = takes ? tfd__gotten(g, &w->kept.c, w->k, i)
+                                  : tfd__given(g, &w->kept.c, w->k, i);
+      char *own = at_piece(p, begin - first, size);
+      char *there = slot + (size_t)(begin - s.begin) * size;
+
+      memcpy(takes ? own : there, takes ? there : own,
              (size_t)(end - begin) * size);
     }
     first += n;
@@ -244,6 +245,27 @@ static void stage_parts(const tfd__group *g, const tfd__shm_work *w,
     memcpy(to + (size_t)(q * v->each) * v->size,
            at(&v->mine, q * v->total + s.begin, v->size),
            (size_t)(s.end - s.begin) * v->size);
+  }
+}
+
+/* The same of pieces, at the root. */
+static void stage_pieces(const tfd__group *g, const tfd__shm_work *w,
+                         tfd__stretch s, char *to) {
+  const tfd__shm_value *v = &w->v;
+  const tfd__tally *b = &own_of(g)->tally;
+  const tfd__collective *c = &w->kept.c;
+  int q;
+
+  for (q = 0; q < b->processes; q++) {
+    tfd__stretch theirs = gathered_by(g, w, q);
+    int64_t begin = theirs.begin + s.begin;
+    int64_t end = theirs.begin + s.end;
+
+    if (end > theirs.end) end = theirs.end;
+    if (q == b->process || begin >= end) continue;
+    memcpy(to + (size_t)(q * v->each) * v->size,
+           at_piece(tfd__given(g, c, w->k, c->root - g->base), begin, v->size),
+           (size_t)(end - begin) * v->size);
   }
 }
 
@@ -292,7 +314,7 @@ int tfd__shm_check(const tfd__shm_group *own, const tfd__frame *mine,
                             own->circle.numbers[q]));
     return tfd__fail(TFD_RUNTIME_ERROR,
                      "the processes run apart at collective %llu: processes "
-                     "%d and %d gather other numbers of elements",
+                     "%d and %d have other numbers of elements",
                      (unsigned long long)mine->seq,
                      own->circle.numbers[own->tally.process],
                      own->circle.numbers[q]);
@@ -307,6 +329,7 @@ void tfd__shm_stage(tfd__group *g, tfd__shm_work *w) {
   tfd__stretch s = round_of(v, v->staged);
   char *to = tfd__shm_given(own, own->tally.process, number, v->brief);
   const tfd__collective *c = &w->kept.c;
+  bool at_root = root_process(g, w) == own->tally.process;
 
   switch (c->kind) {
   case TFD_COLLECTIVE_ALL_REDUCE:
@@ -317,10 +340,16 @@ void tfd__shm_stage(tfd__group *g, tfd__shm_work *w) {
     stage_parts(g, w, s, to);
     break;
   case TFD_COLLECTIVE_ALL_GATHER:
-    stage_given(g, w, s, to);
+    move_given(g, w, s, to);
+    break;
+  case TFD_COLLECTIVE_GATHER:
+    if (!at_root) move_given(g, w, s, to);
+    break;
+  case TFD_COLLECTIVE_SCATTER:
+    if (at_root) stage_pieces(g, w, s, to);
     break;
   case TFD_COLLECTIVE_BROADCAST:
-    if (c->root / g->local == own->tally.process && s.begin < s.end) {
+    if (at_root && s.begin < s.end) {
       memcpy(to,
              at_piece(tfd__given(g, c, w->k, c->root % g->local), s.begin,
                       v->size),
@@ -521,7 +550,7 @@ static void take_from(tfd__group *g, const tfd__shm_work *w, int q, int64_t to,
 
   if (n <= 0) return;
   memcpy(
-      at_piece(tfd__gotten(g, &w->kept.c, w->k, 0), to, v->size),
+      at_piece(target_of(g, w), to, v->size),
       tfd__segment_slot(&own->segment, q, tfd__shm_number(own, v->done), false),
       (size_t)n * v->size);
 }
@@ -542,8 +571,11 @@ static void take_gathered(tfd__group *g, const tfd__shm_work *w) {
 }
 
 int tfd__shm_take(tfd__group *g, tfd__shm_work *w) {
-  tfd__stretch s = round_of(&w->v, w->v.done);
-  int root = w->kept.c.root / g->local;
+  tfd__shm_group *own = own_of(g);
+  const tfd__shm_value *v = &w->v;
+  tfd__stretch s = round_of(v, v->done);
+  int root = root_process(g, w);
+  bool at_root = root == own->tally.process;
 
   switch (w->kept.c.kind) {
   case TFD_COLLECTIVE_ALL_REDUCE:
@@ -554,10 +586,19 @@ int tfd__shm_take(tfd__group *g, tfd__shm_work *w) {
   case TFD_COLLECTIVE_ALL_GATHER:
     take_gathered(g, w);
     return TFD_OK;
-  case TFD_COLLECTIVE_BROADCAST:
-    if (root != own_of(g)->tally.process) {
-      take_from(g, w, root, s.begin, s.end - s.begin);
+  case TFD_COLLECTIVE_GATHER:
+    if (at_root) take_gathered(g, w);
+    return TFD_OK;
+  case TFD_COLLECTIVE_SCATTER:
+    if (!at_root) {
+      move_given(
+          g, w, s,
+          tfd__shm_given(own, root, tfd__shm_number(own, v->done), false) +
+              (size_t)(own->tally.process * v->each) * v->size);
     }
+    return TFD_OK;
+  case TFD_COLLECTIVE_BROADCAST:
+    if (!at_root) take_from(g, w, root, s.begin, s.end - s.begin);
     return TFD_OK;
   default:
     return TFD_OK;

@@ -308,6 +308,8 @@ static int go_on(tfd__group *g, tfd__shm_work *w, tfd__deadline until,
   case TFD_COLLECTIVE_ALL_REDUCE:
   case TFD_COLLECTIVE_BROADCAST:
   case TFD_COLLECTIVE_ALL_GATHER:
+  case TFD_COLLECTIVE_GATHER:
+  case TFD_COLLECTIVE_SCATTER:
     return tfd__kept_spread(&w->kept, g);
   default:
     return TFD_OK;

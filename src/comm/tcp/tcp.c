@@ -9,7 +9,8 @@
 ** too.
 ** Long values go in frames that fit the caches. In "direct", what has come is
 ** added up and sent on frame by frame, while the next ones are on their way.
-** broadcast and all_gather send what one has to all others.
+** broadcast and all_gather send what one has to all others, gather and scatter
+** to the root and from it.
 ** Work moves on when somebody waits, in the order in which its group began it:
 ** whoever waits in vain for one group moves on the others', whose processes may
 ** wait for this one there. Bytes are moved by who waits, or by the mesh's
@@ -110,14 +111,24 @@ static size_t bytes_of(const tfd__piece *list, int at) {
   return tfd__view_bytes(list[at].view);
 }
 
+static size_t bytes_of_pieces(const tfd__group *g, const tfd__collective *c,
+                              int k) {
+  return (size_t)tfd__gathered(g, c, k, g->size - 1).end *
+         tfd__dtype_size(tfd__leader(g, c, k)->view->dtype);
+}
+
 /* Frames of all that one process gives and gets. */
 static size_t frames_of(const tfd__group *g, const tfd__collective *c) {
   size_t frames = 0;
   int k;
 
   for (k = 0; k < c->values; k++) {
-    frames += (bytes_of(c->in, k * g->local) + bytes_of(c->out, k * g->local)) /
-              TFD_TCP_FRAME;
+    size_t bytes =
+        tfd__moves_pieces(c->kind)
+            ? bytes_of_pieces(g, c, k)
+            : bytes_of(c->in, k * g->local) + bytes_of(c->out, k * g->local);
+
+    frames += bytes / TFD_TCP_FRAME;
   }
   return frames;
 }
@@ -129,8 +140,8 @@ static size_t most_posts(const tfd__group *g, const tfd__collective *c,
   size_t values = c->values > 0 ? (size_t)c->values : 1;
   size_t processes = (size_t)own_of(g)->processes;
   size_t frames = c->kind == TFD_COLLECTIVE_BARRIER ? 0 : frames_of(g, c);
-  bool whole = c->kind != TFD_COLLECTIVE_REDUCE_SCATTER &&
-               (c->kind != TFD_COLLECTIVE_ALL_REDUCE || way == TFD_WAY_WHOLE);
+  bool whole = c->kind == TFD_COLLECTIVE_BROADCAST ||
+               c->kind == TFD_COLLECTIVE_ALL_GATHER || way == TFD_WAY_WHOLE;
 
   return values * (size_t)g->local * 4 * processes +
          (whole ? 2 * processes : 4) * frames;
@@ -388,7 +399,7 @@ static int share_results(tfd__group *g, work *w) {
   return TFD_OK;
 }
 
-/* --- broadcast, all_gather, barrier --------------------------------------- */
+/* --- what is no reduction ------------------------------------------------- */
 
 static int begin_other(tfd__group *g, const tfd__collective *c,
                        tfd__ticket *t) {
@@ -455,6 +466,39 @@ static void move_gather(tfd__group *g, work *w) {
   }
 }
 
+/* Rank r's piece, between its process and the root's. With the first rank's
+** something without elements goes the other way: nobody is done before both
+** know that they call the same. */
+static void move_piece(tfd__group *g, work *w, int k, int r) {
+  const tfd__collective *c = &w->kept.c;
+  bool at_root = c->root / g->local == own_of(g)->process;
+  bool gives = at_root == (c->kind == TFD_COLLECTIVE_SCATTER);
+  int peer = (at_root ? r : c->root) / g->local;
+  int64_t all = tfd__gathered(g, c, k, g->size - 1).end;
+  tfd__run_of run = tfd__piece_at(g, c, k, r, at_root);
+  tfd__run_of none = tfd__tcp_cut(&run, 0, 0);
+
+  tfd__tcp_posts(g, w, gives, peer, k * g->size + r, all, &run);
+  if (r % g->local > 0) return;
+  tfd__tcp_posts(g, w, !gives, peer, (int)tfd__counts_sum(g, c, k), all, &none);
+}
+
+static void move_pieces(tfd__group *g, work *w) {
+  int root = w->kept.c.root / g->local;
+  int here = own_of(g)->process;
+  int k;
+  int r;
+
+  for (k = 0; k < w->kept.c.values; k++) {
+    for (r = 0; r < g->size; r++) {
+      int process = r / g->local;
+
+      if (process == root || (here != root && here != process)) continue;
+      move_piece(g, w, k, r);
+    }
+  }
+}
+
 static void move_barrier(tfd__group *g, work *w) {
   int q;
 
@@ -517,6 +561,10 @@ static int next_phase(tfd__group *g, work *w) {
       break;
     case TFD_COLLECTIVE_ALL_GATHER:
       move_gather(g, w);
+      break;
+    case TFD_COLLECTIVE_GATHER:
+    case TFD_COLLECTIVE_SCATTER:
+      move_pieces(g, w);
       break;
     default:
       move_barrier(g, w);
@@ -601,7 +649,9 @@ static void end_work(tfd__ticket *t) {
               [TFD_COLLECTIVE_REDUCE_SCATTER] = begin_reduction,               \
               [TFD_COLLECTIVE_BROADCAST] = begin_other,                        \
               [TFD_COLLECTIVE_ALL_GATHER] = begin_other,                       \
-              [TFD_COLLECTIVE_BARRIER] = begin_other},                         \
+              [TFD_COLLECTIVE_BARRIER] = begin_other,                          \
+              [TFD_COLLECTIVE_GATHER] = begin_other,                           \
+              [TFD_COLLECTIVE_SCATTER] = begin_other},                         \
     .wait = wait_work, .tend = tfd__turns_tend, .end = end_work, .late = late, \
     .abort = abort_group,                                                      \
   }

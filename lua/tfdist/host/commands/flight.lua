@@ -50,15 +50,20 @@ local function numbers_of(flights, id)
   return list
 end
 
+-- What is gathered or scattered may have any size, wherever it is called.
+local RAGGED = { all_gather = true, gather = true, scatter = true }
+
+local function without_size(words)
+  return RAGGED[words:match "^[%w_]*"] and words:gsub("%[%d+%]", "", 1) or words
+end
+
 -- Where collective `number` is not the same for all: lines of words, else nil.
 local function differences(flights, id, number)
   local lines, seen, n, open = {}, {}, 0, 0
   for _, flight in ipairs(flights) do
     local group = flight.groups[id]
     local record = group and group[number]
-    -- What is gathered may have any size, wherever it is called.
-    local words = record and record.words:gsub("^(all_gather.*)%[%d+%]", "%1")
-      or ""
+    local words = record and without_size(record.words) or ""
     if not seen[words] then
       seen[words], n = true, n + 1
     end
