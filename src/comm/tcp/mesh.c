@@ -201,7 +201,7 @@ int tfd__mesh_compare(tfd__mesh *m, const tfd__progress *mine) {
     if (got.seq != want.seq) continue;
     got.type = TFD_FRAME_DATA;
     got.tag = 0;
-    if ((want.what & 0xff) != TFD_COLLECTIVE_ALL_REDUCE) got.count = want.count;
+    if ((want.what & 0xf) != TFD_COLLECTIVE_ALL_REDUCE) got.count = want.count;
     TFD_TRY(tfd__frame_fits(&want, &got, m->process, p));
   }
   return TFD_OK;
