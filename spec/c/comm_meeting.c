@@ -88,21 +88,6 @@ static void another_secret_is_refused(void **state) {
   run_all(other_secret, 2, 1);
 }
 
-static int other_list(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  const char *mine[2] = {address_list[0], address_list[1]};
-
-  if (process == 1) mine[1] = address_list[2];
-  n.addresses = mine;
-  return process == 0 ? waits_in_vain(&n, local)
-                      : is_refused(&n, local, "another list of addresses");
-}
-
-static void another_cluster_is_refused(void **state) {
-  (void)state;
-  run_all(other_list, 2, 1);
-}
-
 static int no_secret(int process, int processes, int local) {
   static const char *const far[2] = {"192.0.2.1:2222", "192.0.2.2:2222"};
   tfd__network n = network_of(process, processes);
@@ -464,43 +449,6 @@ static void who_comes_back_alone_is_told(void **state) {
 
 /* --- who begins anew while all are waited for ----------------------------- */
 
-static bool say_zero(int socket) {
-  tfd__hello mine;
-
-  if (!hello_of(socket, &mine)) return false;
-  mine.process = 0;
-  return be_heard(socket, false, &mine);
-}
-
-/* Process 0 of 3 is there, as process 1 sees it. */
-static void pose_as_zero(int sockets[TFD_CHANNELS]) {
-  int listener = -1;
-  int c = 0;
-
-  assert_int_equal(TFD_OK, tfd__listen(address_list[0], &listener));
-  while (c < TFD_CHANNELS) {
-    wait_on(listener, POLLIN);
-    sockets[c] = accept4(listener, NULL, NULL, SOCK_NONBLOCK);
-    wait_on(sockets[c], POLLIN);
-    if (say_zero(sockets[c])) {
-      c++;
-    } else {
-      (void)close(sockets[c]);
-    }
-  }
-  (void)close(listener);
-}
-
-static int sums_once(int process, int processes, int local) {
-  tfd__network n = network_of(process, processes);
-  world w = {0};
-
-  CHECK(open_world(&n, local, &w) == TFD_OK);
-  CHECK(sum_ones(&w, 10, 60) == TFD_OK);
-  tfd__release(w.group);
-  return 0;
-}
-
 /* `gone` was there and has ended; `first` is the one who knew it. */
 static void begins_anew(int first, int gone, void (*pose)(int *sockets)) {
   int sockets[TFD_CHANNELS];
@@ -598,6 +546,7 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
                   .cluster = UINT64_C(0xfedcba9876543210),
                   .meeting = 5,
                   .pid = 4711,
+                  .transport = 0x89abcdef,
                   .has_secret = true,
                   .nonce = "fifteen letters"};
   uint8_t frame[TFD_FRAME_BYTES];
@@ -620,6 +569,8 @@ static void headers_come_back_and_no_bit_of_them_may_change(void **state) {
   assert_int_equal(h.local, h2.local);
   assert_int_equal(h.meeting, h2.meeting);
   assert_int_equal(h.pid, h2.pid);
+  assert_int_equal(h.transport, h2.transport);
+  assert_int_equal(TFD_PROTOCOL, h2.protocol);
   for (bit = 0; bit < TFD_FRAME_BYTES * 8; bit++) {
     frame[bit / 8] ^= (uint8_t)(1 << bit % 8);
     assert_false(tfd__frame_read(frame, &f2));
@@ -656,7 +607,6 @@ int main(void) {
       cmocka_unit_test(connections_that_fail_are_tried_again),
       cmocka_unit_test(a_secret_that_all_know_opens),
       cmocka_unit_test(another_secret_is_refused),
-      cmocka_unit_test(another_cluster_is_refused),
       cmocka_unit_test(other_machines_need_a_secret),
       cmocka_unit_test(who_is_missing_is_named),
       cmocka_unit_test(slow_names_hold_up_nobody),

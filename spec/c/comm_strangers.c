@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 
+#include "base/crc32c.h"
 #include "comm_knock.h"
 
 enum {
@@ -89,7 +90,7 @@ typedef struct stranger {
   uint8_t in[TFD_TALK_BYTES + 1];
 } stranger;
 
-enum { KINDS = 12 };
+enum { KINDS = 16 };
 
 static stranger *says(stranger *s, const char *name, size_t n, int verdict) {
   *s = (stranger){.name = name, .n = n, .verdict = verdict, .socket = -1};
@@ -105,10 +106,32 @@ static void hello_like(stranger *s, const tfd__talk *true_one, bool secret) {
   tfd__hello_write(&h, s->bytes);
 }
 
+/* Of a process that is waited for, and has been given something else. */
+static void hello_unlike(stranger *s, const tfd__talk *true_one) {
+  tfd__hello h = true_one->mine;
+
+  h.process = 2; /* 1 is there */
+  h.local++;
+  h.transport++;
+  tfd__hello_write(&h, s->bytes);
+  s->bytes[TFD_HELLO_BYTES + TFD_PROOF_BYTES] = TFD_VERDICT_LOCAL;
+}
+
+/* Of a version to come. */
+static void hello_to_come(stranger *s, const tfd__talk *true_one) {
+  uint32_t sum = 0;
+
+  hello_unlike(s, true_one);
+  s->bytes[4]++;
+  sum = tfd__crc32c(0, s->bytes, TFD_HELLO_BYTES - 4);
+  memcpy(s->bytes + TFD_HELLO_BYTES - 4, &sum, 4);
+}
+
 static void make_strangers(stranger list[KINDS], const tfd__talk *true_one) {
   static const char http[] = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
   static const uint8_t tls[] = {0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3};
   tfd__frame f = {.type = TFD_FRAME_DATA, .length = UINT64_C(1) << 63};
+  tfd__frame refusal = {.type = TFD_FRAME_REFUSAL, .tag = 1};
   enum { PROVED = TFD_HELLO_BYTES + TFD_PROOF_BYTES };
   stranger *s = list;
   size_t k;
@@ -136,6 +159,15 @@ static void make_strangers(stranger list[KINDS], const tfd__talk *true_one) {
   memcpy(s++->bytes, true_one->out, PROVED);
   says(s, "all that was said before", TFD_TALK_BYTES, TFD_VERDICT_SECRET);
   memcpy(s++->bytes, true_one->out, TFD_TALK_BYTES);
+  /* What ends a job where somebody who knows the secret says it. */
+  says(s, "a refusal", TFD_TALK_BYTES, TFD_VERDICT_SECRET);
+  hello_unlike(s++, true_one);
+  says(s, "a hello that differs", PROVED, TFD_VERDICT_SECRET);
+  hello_unlike(s++, true_one);
+  says(s, "another protocol", PROVED, TFD_VERDICT_PROTOCOL);
+  hello_to_come(s++, true_one);
+  says(s, "a refusal alone", TFD_FRAME_BYTES, TFD_VERDICT_PROTOCOL);
+  tfd__frame_write(&refusal, s++->bytes);
   assert_int_equal(KINDS, s - list);
 }
 

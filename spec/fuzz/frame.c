@@ -1,5 +1,6 @@
 /* Bytes of strangers: a header of frames, a hello, and all that is said before
-** anything is believed. Half of the inputs have their checksums made right, so
+** anything is believed; and what a process that knows the secret may say of why
+** it refuses. Half of the inputs have their checksums made right, so
 ** that what lies behind them is reached. */
 #include <sys/socket.h>
 #include <unistd.h>
@@ -88,17 +89,76 @@ static void hold_talk(const uint8_t *data, size_t size, bool mended) {
   (void)close(pair[1]);
 }
 
+/* What those who have met may say, cut into frames. */
+static void find_refusal(uint8_t *data, size_t size, bool mended) {
+  char note[TFD_NOTE_BYTES + 1];
+  tfd__frame f;
+
+  if (mended && size >= TFD_FRAME_BYTES) {
+    memcpy(data, "TFDF", 4);
+    mend(data, TFD_FRAME_BYTES);
+  }
+  if (!tfd__refusal_find(data, size, &f, note)) return;
+  MUST(f.type == TFD_FRAME_REFUSAL && f.length <= TFD_NOTE_BYTES);
+  MUST(memchr(note, 0, sizeof note) != NULL);
+}
+
+/* Somebody who knows the secret, whose hello and verdict are these bytes: words
+** of it are printable and end in the talk's own. */
+static void be_told(const uint8_t *data, size_t size, bool mended) {
+  const char *addresses[4] = {"127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3",
+                              "127.0.0.1:4"};
+  tfd__network network = {
+      .process = 1, .processes = 4, .addresses = addresses, .transport = "tcp"};
+  tfd__hello mine = {.process = 1, .processes = 4, .local = 1, .transport = 7};
+  uint8_t bytes[TFD_TALK_BYTES];
+  bool over = false;
+  int pair[2];
+  tfd__talk t;
+  int i;
+
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return;
+  (void)fill(bytes, sizeof bytes, data, size);
+  memset(bytes + TFD_HELLO_BYTES, 0, TFD_PROOF_BYTES);
+  memset(bytes + TFD_TALK_BYTES - TFD_PROOF_BYTES, 0, TFD_PROOF_BYTES);
+  memcpy(bytes, "TFDC", mended ? 4 : 0);
+  if (mended) mend(bytes, TFD_HELLO_BYTES);
+  (void)send(pair[1], bytes, sizeof bytes, MSG_NOSIGNAL);
+  if (tfd__talk_begin(&t, pair[0], true, &mine, &network) == TFD_OK) {
+    for (i = 0; !over && i < 8; i++) {
+      if (tfd__talk_go_on(&t, &over) != TFD_OK) break;
+    }
+    MUST(memchr(t.told, 0, sizeof t.told) != NULL);
+    MUST(memchr(t.why, 0, sizeof t.why) != NULL);
+    for (i = 0; t.told[i] != 0; i++) {
+      MUST(t.told[i] >= ' ' && t.told[i] <= '~');
+    }
+    if (t.proved && tfd__is_difference(t.verdict)) {
+      MUST(tfd__fail_apart(&network, &t, 0) == TFD_FAILED_PRECONDITION);
+    }
+  }
+  (void)close(pair[0]);
+  (void)close(pair[1]);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   bool mended = size > 0 && (data[0] & 1) != 0;
-  int which = size > 0 ? data[0] >> 1 & 3 : 0;
+  int which = size > 0 ? (data[0] >> 1) % 6 : 0;
+  uint8_t copy[TFD_FRAME_BYTES * 4 + TFD_NOTE_BYTES];
 
   if (size == 0) return 0;
   data++;
   size--;
   if (which == 0) read_frame(data, size, mended);
   if (which == 1) read_hello(data, size, mended);
-  if (which >= 2) hold_talk(data, size, mended);
+  if (which == 2 || which == 3) hold_talk(data, size, mended);
+  if (which == 4) be_told(data, size, mended);
+  if (which == 5) {
+    size = size < sizeof copy ? size : sizeof copy;
+    memcpy(copy, data, size);
+    find_refusal(copy, size, mended);
+  }
   return 0;
 }

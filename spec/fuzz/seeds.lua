@@ -84,11 +84,15 @@ local seeds = {
     "/device:GPU:0", "gpu", "/job:worker/task:3/cpu:0", "//", "float32",
   },
   -- First byte: bit 0 mends magic and checksum; 0 frame, 2 hello, 4 all of a
-  -- talk.
+  -- talk, 8 all that one says who knows the secret, 10 frames of one.
   frame = {
     "\1TFDF\1\0\0\0" .. ("\0"):rep(88), "\1TFDF\4\0\0\0\77" .. ("\1"):rep(87),
-    "\3TFDC\1\0\0\0\0\0\0\0\4\0\0\0\1" .. ("\0"):rep(47),
-    "\5TFDC\1\0\0\0\0\0\0\0\4\0\0\0\1" .. ("\0"):rep(83), "\4GET / HTTP/1.1\r\n",
+    "\3TFDC\5\0\0\0\0\0\0\0\4\0\0\0\1" .. ("\0"):rep(47),
+    "\5TFDC\5\0\0\0\0\0\0\0\4\0\0\0\1" .. ("\0"):rep(83), "\4GET / HTTP/1.1\r\n",
+    "\9TFDC\5\0\0\0\0\0\0\0\4\0\0\0\1" .. ("\0"):rep(79) .. "\2\0\0\0shm",
+    "\9TFDC\5\0\0\0\0\0\0\0\4\0\0\0\2" .. ("\0"):rep(79) .. "\3",
+    "\11TFDF\5\0\0\0" .. ("\0"):rep(88),
+    "\11TFDF\2\0\0\0" .. ("\0"):rep(88) .. "TFDF\5\0\0\0" .. ("\0"):rep(88),
   },
   shape = {}, program = {},
 }

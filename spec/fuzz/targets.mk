@@ -20,7 +20,8 @@ FUZZ_src_shape = $(wildcard src/ops/infer*.c) src/ops/registry.c \
                  src/types/types.c
 FUZZ_src_program = $(wildcard src/ops/*.c src/autograd/*.c src/tensor/*.c) \
                    src/types/types.c
-FUZZ_src_frame = src/comm/tcp/frame.c src/comm/tcp/hello.c src/comm/words.c
+FUZZ_src_frame = src/comm/tcp/frame.c src/comm/tcp/hello.c \
+                 src/comm/tcp/refuse.c src/comm/words.c
 FUZZ_OBJ = $(patsubst %.c,$(FUZZ_OUT)/%.o,$(sort \
              $(foreach n,$(FUZZ_NAMES),$(FUZZ_src_$(n)))))
 

@@ -32,6 +32,8 @@
   X(NET_ACCEPT, "net.accept", 0, "it accepts a connection")                \
   X(NET_HELLO, "net.hello", 1, "it says the first bytes of one")           \
   X(NET_VERDICT, "net.verdict", 0, "it agrees with whom it connects to")   \
+  X(NET_TRANSPORT, "net.transport", 0,                                     \
+    "it tells the others its transport; errors leave it out")              \
   X(NET_SEND, "net.send", 1, "it sends a frame of a collective")           \
   X(NET_RECEIVE, "net.receive", 1, "it has received one")                  \
   X(NET_BEAT, "net.beat", 0, "it sends a heartbeat; errors leave it out")  \

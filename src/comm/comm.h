@@ -47,6 +47,9 @@ typedef struct tfd__network {
   /* (comm's own) These processes have met, as some of a greater group; NULL =
   ** they have not. */
   const struct tfd__circle *within;
+  /* (comm's own) The name of the provider that they meet for, which is the same
+  ** in all; NULL = it need not be. Stays valid for ever. */
+  const char *transport;
 } tfd__network;
 
 typedef struct tfd__group_config {

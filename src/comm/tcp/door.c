@@ -168,7 +168,7 @@ static void hear(tfd__talk *t) {
 
   if (tfd__talk_go_on(t, &over) == TFD_OK && !over) return;
   if (t->verdict != TFD_VERDICT_GOOD && t->verdict != TFD_VERDICT_LATER) {
-    tfd__say_refused(door.address, t->host, t->verdict, t->who);
+    tfd__say_refused(door.address, t->host, t->verdict, "");
   }
   close_talk(t);
 }
@@ -342,7 +342,8 @@ static void open_door(const tfd__network *network, const tfd__hello *mine,
   door.listener = listener;
   door.address = tfd__strdup(network->addresses[network->process]);
   door.mine = *mine;
-  door.network = (tfd__network){.secret_bytes = network->secret_bytes};
+  door.network = (tfd__network){.secret_bytes = network->secret_bytes,
+                                .transport = network->transport};
   if (network->secret_bytes > 0) {
     door.secret = tfd__alloc(network->secret_bytes);
     if (door.secret != NULL) {
@@ -367,7 +368,10 @@ void tfd__door_return(const tfd__network *network, const tfd__hello *mine,
   if (met) {
     door.meetings++;
     door.users++;
-    if (is_door) door.mine = *mine;
+    if (is_door) {
+      door.mine = *mine;
+      door.network.transport = network->transport;
+    }
   }
   door.lent = false;
   left = door.users == 0;

@@ -7,7 +7,6 @@
 
 static const uint8_t hello_magic[4] = {'T', 'F', 'D', 'C'};
 static const uint8_t frame_magic[4] = {'T', 'F', 'D', 'F'};
-enum { PROTOCOL = 4 };
 
 static uint8_t *put(uint8_t *p, uint64_t x, int bytes) {
   int i;
@@ -24,7 +23,7 @@ static const uint8_t *get(const uint8_t *p, void *x, int bytes) {
   for (i = 0; i < bytes; i++) value |= (uint64_t)p[i] << (8 * i);
   small = (uint32_t)value;
   if (bytes == 8) memcpy(x, &value, sizeof value);
-  if (bytes == 4) memcpy(x, &small, sizeof small);
+  if (bytes <= 4) memcpy(x, &small, sizeof small);
   return p + bytes;
 }
 
@@ -37,48 +36,75 @@ static bool check_sum(const uint8_t *bytes, size_t n) {
 
 /* --- hello ---------------------------------------------------------------- */
 
+uint32_t tfd__transport_number(const char *name) {
+  uint32_t h = name == NULL ? 0 : tfd__crc32c(0, name, strlen(name));
+
+  return name != NULL && h == 0 ? 1 : h;
+}
+
+/* Whatever the protocol, the magic, its number, the process, whether there is a
+** secret and the checksum lie where they are, and proofs follow: else versions
+** that differ could not tell each other so and be believed. */
 void tfd__hello_write(const tfd__hello *h, uint8_t bytes[TFD_HELLO_BYTES]) {
   uint8_t *p = bytes;
 
   memset(bytes, 0, TFD_HELLO_BYTES);
   memcpy(p, hello_magic, 4);
-  p = put(p + 4, PROTOCOL, 4);
+  p = put(p + 4, TFD_PROTOCOL, 4);
   p = put(p, h->process, 4);
   p = put(p, h->processes, 4);
   p = put(p, h->local, 4);
-  p = put(p, h->channel, 4);
+  p = put(p, h->channel, 2);
+  p = put(p, h->has_secret, 2);
   p = put(p, h->cluster, 8);
-  p = put(p, h->has_secret, 4);
   memcpy(p, h->nonce, TFD_NONCE_BYTES);
   p = put(p + TFD_NONCE_BYTES, h->meeting, 4);
-  (void)put(p, h->pid, 4);
+  p = put(p, h->pid, 4);
+  (void)put(p, h->transport, 4);
   (void)put(bytes + TFD_HELLO_BYTES - 4,
             tfd__crc32c(0, bytes, TFD_HELLO_BYTES - 4), 4);
 }
 
 bool tfd__hello_read(const uint8_t bytes[TFD_HELLO_BYTES], tfd__hello *h) {
   const uint8_t *p = bytes + 4;
-  uint32_t protocol = 0;
   uint32_t has_secret = 0;
 
   if (memcmp(bytes, hello_magic, 4) != 0) return false;
   if (!check_sum(bytes, TFD_HELLO_BYTES)) return false;
-  p = get(p, &protocol, 4);
+  p = get(p, &h->protocol, 4);
   p = get(p, &h->process, 4);
   p = get(p, &h->processes, 4);
   p = get(p, &h->local, 4);
-  p = get(p, &h->channel, 4);
+  p = get(p, &h->channel, 2);
+  p = get(p, &has_secret, 2);
   p = get(p, &h->cluster, 8);
-  p = get(p, &has_secret, 4);
   h->has_secret = has_secret != 0;
   memcpy(h->nonce, p, TFD_NONCE_BYTES);
   p = get(p + TFD_NONCE_BYTES, &h->meeting, 4);
-  (void)get(p, &h->pid, 4);
-  return protocol == PROTOCOL;
+  p = get(p, &h->pid, 4);
+  (void)get(p, &h->transport, 4);
+  return true;
+}
+
+/* Groups that are made one after the other need not be alike: who is ahead, or
+** behind, is told that. */
+static tfd__verdict judge_group(const tfd__hello *mine,
+                                const tfd__hello *theirs) {
+  if (theirs->meeting != mine->meeting) return TFD_VERDICT_GOOD;
+  if (theirs->local != mine->local) return TFD_VERDICT_LOCAL;
+  if (theirs->transport != mine->transport && theirs->transport != 0 &&
+      mine->transport != 0) {
+    return TFD_VERDICT_TRANSPORT;
+  }
+  return TFD_VERDICT_GOOD;
 }
 
 tfd__verdict tfd__hello_judge(const tfd__hello *mine,
                               const tfd__hello *theirs) {
+  if (theirs->protocol != TFD_PROTOCOL) return TFD_VERDICT_PROTOCOL;
+  if (theirs->has_secret != mine->has_secret) {
+    return TFD_VERDICT_SECRET_MISSING;
+  }
   if (theirs->cluster != mine->cluster ||
       theirs->processes != mine->processes) {
     return TFD_VERDICT_CLUSTER;
@@ -87,11 +113,7 @@ tfd__verdict tfd__hello_judge(const tfd__hello *mine,
       theirs->channel >= TFD_CHANNELS) {
     return TFD_VERDICT_PROCESS;
   }
-  if (theirs->local != mine->local) return TFD_VERDICT_LOCAL;
-  if (theirs->has_secret != mine->has_secret) {
-    return TFD_VERDICT_SECRET_MISSING;
-  }
-  return TFD_VERDICT_GOOD;
+  return judge_group(mine, theirs);
 }
 
 const char *tfd__verdict_text(tfd__verdict v) {
@@ -100,6 +122,7 @@ const char *tfd__verdict_text(tfd__verdict v) {
       [TFD_VERDICT_PROTOCOL] = "it is another version of tfdist, or none",
       [TFD_VERDICT_CLUSTER] = "it has another list of addresses",
       [TFD_VERDICT_LOCAL] = "it has another number of devices",
+      [TFD_VERDICT_TRANSPORT] = "it has another transport",
       [TFD_VERDICT_PROCESS] = "it is no other task of this cluster",
       [TFD_VERDICT_DUPLICATE] = "that task is connected already",
       [TFD_VERDICT_UNDER_WAY] = "the job is under way with that task in it, or "

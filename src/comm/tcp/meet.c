@@ -19,6 +19,8 @@ enum {
 #define LONGEST_RETRY_NS 2000000000 /* up to here */
 #define SAY_NS 10000000000
 #define DEAF_NS 100000000
+/* Who has found that processes differ tells those who come within this. */
+#define LINGER_NS (LONGEST_RETRY_NS + INT64_C(500000000))
 
 typedef enum stage {
   STAGE_IDLE = 0, /* connects again at `retry` */
@@ -43,6 +45,13 @@ typedef struct line {
   tfd__talk talk;
 } line;
 
+/* What is known of a process that has not met this one. */
+typedef struct told {
+  bool apart;           /* it has heard that it differs */
+  tfd__verdict verdict; /* on one that says it is this, GOOD = there is none; */
+  char host[TFD_FAR_BYTES]; /* and knocked from there */
+} told;
+
 typedef struct meeting {
   const tfd__network *network;
   tfd__hello mine;
@@ -53,6 +62,11 @@ typedef struct meeting {
   line in[STRANGERS];
   int left;     /* connections still to come */
   int64_t deaf; /* nobody is let in until then */
+  told told[TFD_MAX_LOCAL_RANKS];
+  tfd__error apart;              /* processes differ: how this meeting ends, */
+  int64_t linger;                /* by when at the latest, */
+  int from;                      /* who has found it, */
+  char note[TFD_NOTE_BYTES + 1]; /* and in which words */
 } meeting;
 
 static void close_talk(line *l, stage next) {
@@ -71,6 +85,33 @@ static void try_later(line *l, int error) {
   if (l->pause > LONGEST_RETRY_NS) l->pause = LONGEST_RETRY_NS;
 }
 
+/* This thread's error is what all have to hear: process `from` has found that
+** they differ. */
+static void part(meeting *m, int from, const char *note) {
+  if (m->apart.code != TFD_OK) return;
+  tfd__error_save(&m->apart);
+  m->linger = tfd__now_ns() + LINGER_NS;
+  m->from = from;
+  (void)snprintf(m->note, sizeof m->note, "%s", note);
+}
+
+/* Process p may have been told by others. */
+static void hear_of_others(meeting *m, int p) {
+  char note[TFD_NOTE_BYTES + 1];
+  tfd__frame f;
+  int from;
+
+  if (!tfd__refusal_hear(m->sockets[p].socket[TFD_CHANNEL_CONTROL], &f, note)) {
+    return;
+  }
+  from = f.what < m->mine.processes ? (int)f.what : p;
+  m->told[p].apart = true;
+  if (m->apart.code != TFD_OK) return;
+  (void)tfd__fail(TFD_FAILED_PRECONDITION, "stopped because of process %d: %s",
+                  from, note);
+  part(m, from, note);
+}
+
 /* Both connections of a process that has ended make room for the next one's. */
 static void drop(meeting *m, int process) {
   int c;
@@ -82,6 +123,7 @@ static void drop(meeting *m, int process) {
     (void)close(*s);
     *s = -1;
     m->left++;
+    m->told[process].apart = m->apart.code != TFD_OK; /* it need not be told */
     if (process < m->network->process) {
       line *l = &m->out[process * TFD_CHANNELS + c];
 
@@ -111,6 +153,7 @@ static void drop_the_dead(meeting *m) {
   for (p = 0; p < m->network->processes; p++) {
     const int *s = m->sockets[p].socket;
 
+    hear_of_others(m, p);
     if (!has_hung_up(s[TFD_CHANNEL_DATA]) &&
         !has_hung_up(s[TFD_CHANNEL_CONTROL])) {
       continue;
@@ -120,12 +163,12 @@ static void drop_the_dead(meeting *m) {
 }
 
 static tfd__verdict is_twice(tfd__talk *t, int kept) {
-  char first[TFD_WHO_BYTES / 2];
-  char second[TFD_WHO_BYTES / 2 - 12];
+  char first[TFD_FAR_BYTES];
+  char second[TFD_FAR_BYTES];
 
   tfd__far_end(kept, first, sizeof first);
   tfd__far_end(t->socket, second, sizeof second);
-  (void)snprintf(t->who, sizeof t->who, " from %s, now %s", first, second);
+  (void)snprintf(t->why, sizeof t->why, " from %s, now %s", first, second);
   return TFD_VERDICT_DUPLICATE;
 }
 
@@ -210,18 +253,82 @@ static void keep(meeting *m, line *l, int process, int channel) {
   m->left--;
 }
 
-static int refused(const meeting *m, const line *l) {
+static bool is_of_secrets(tfd__verdict v) {
+  return v == TFD_VERDICT_SECRET || v == TFD_VERDICT_SECRET_MISSING;
+}
+
+#define SECRET_HINT                                               \
+  "all need the same text in TFDIST_SECRET, or in the file that " \
+  "TFDIST_SECRET_FILE names"
+
+/* The process has heard of it on its side; others are told, too, before this
+** one ends. */
+static void part_from(meeting *m, line *l, int process) {
+  m->told[process].apart = true;
+  if (m->apart.code == TFD_OK) {
+    (void)tfd__fail_apart(m->network, &l->talk, process);
+    part(m, m->network->process, tfd_error_message());
+  }
+  close_talk(l, STAGE_DONE);
+}
+
+/* Who connects has the address from its own user: whatever is there instead of
+** the process, to wait for it would be in vain. */
+static int refused(meeting *m, line *l) {
+  if (l->talk.proved && tfd__is_difference(l->talk.verdict)) {
+    part_from(m, l, l->process);
+    return TFD_OK;
+  }
   (void)tfd__fail(TFD_FAILED_PRECONDITION,
                   "group: process %d does not agree with process %d (%s): %s%s",
                   m->network->process, l->process,
                   m->network->addresses[l->process],
-                  tfd__verdict_text(l->talk.verdict), l->talk.who);
-  if (l->talk.verdict == TFD_VERDICT_UNDER_WAY) {
-    return tfd__exit_with(TFD_EXIT_PEER_FAILED); /* to start again may do */
+                  tfd__verdict_text(l->talk.verdict), l->talk.told);
+  switch (l->talk.verdict) {
+  case TFD_VERDICT_UNDER_WAY: /* to start again may do */
+    return tfd__exit_with(TFD_EXIT_PEER_FAILED);
+  case TFD_VERDICT_DUPLICATE:
+    return tfd__hint("two processes run as this task: end one of them, or give "
+                     "it another index in TF_CONFIG");
+  case TFD_VERDICT_SECRET:
+  case TFD_VERDICT_SECRET_MISSING:
+    return tfd__hint(SECRET_HINT);
+  default:
+    return TFD_FAILED_PRECONDITION;
   }
-  if (l->talk.verdict != TFD_VERDICT_DUPLICATE) return TFD_FAILED_PRECONDITION;
-  return tfd__hint("two processes run as this task: end one of them, or give "
-                   "it another index in TF_CONFIG");
+}
+
+/* Is it one that this process waits for, in this meeting? In the place of one
+** that is there, or ahead or behind, it is of no matter here. */
+static bool is_awaited(const meeting *m, const tfd__talk *t) {
+  const int *s = m->sockets[t->theirs.process].socket;
+
+  return (t->verdict == TFD_VERDICT_PROTOCOL ||
+          t->theirs.meeting == m->mine.meeting) &&
+         s[TFD_CHANNEL_DATA] < 0 && s[TFD_CHANNEL_CONTROL] < 0;
+}
+
+/* Who was heard to its end, or hung up, is not let in. */
+static void turn_away(meeting *m, line *l) {
+  const tfd__talk *t = &l->talk;
+  bool is_other = t->theirs.process < m->mine.processes &&
+                  t->theirs.process != m->mine.process;
+
+  if (t->verdict == TFD_VERDICT_GOOD || t->verdict == TFD_VERDICT_LATER) return;
+  if (is_other && t->proved && tfd__is_difference(t->verdict) &&
+      is_awaited(m, t)) {
+    part_from(m, l, (int)t->theirs.process);
+    return;
+  }
+  if (is_other && is_of_secrets(t->verdict)) {
+    told *about = &m->told[t->theirs.process];
+
+    about->verdict = t->verdict;
+    memcpy(about->host, t->host, sizeof about->host);
+  }
+  tfd__say_refused(m->network->addresses[m->network->process], t->host,
+                   t->verdict,
+                   t->verdict == TFD_VERDICT_DUPLICATE ? t->why : "");
 }
 
 /* Who has met others without this process may not know yet that it is gone; and
@@ -269,10 +376,8 @@ static int talk(meeting *m, line *l, bool connects) {
 
     /* Of two that were judged at the same time the first one stays. */
     if (m->sockets[p].socket[c] < 0) keep(m, l, p, c);
-  } else if (l->talk.verdict != TFD_VERDICT_GOOD &&
-             l->talk.verdict != TFD_VERDICT_LATER) {
-    tfd__say_refused(m->network->addresses[m->network->process], l->talk.host,
-                     l->talk.verdict, l->talk.who);
+  } else {
+    turn_away(m, l);
   }
   close_talk(l, STAGE_IDLE);
   return TFD_OK;
@@ -387,6 +492,8 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
   for (p = 0; p < m->network->processes && used < bytes; p++) {
     const int *s = m->sockets[p].socket;
     const line *l = &m->out[p * TFD_CHANNELS];
+    const told *about = &m->told[p];
+    char there[160];
     const char *why = "not heard of";
 
     if (p == m->network->process || (s[0] >= 0 && s[1] >= 0)) continue;
@@ -397,11 +504,41 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
                                  : tfd__connect_error(l->error);
     } else if (p < m->network->process && l->stage == STAGE_NAMING) {
       why = "its host is being looked up";
+    } else if (is_of_secrets(about->verdict)) {
+      (void)snprintf(there, sizeof there,
+                     "one that says it is this, at %s, has %s", about->host,
+                     about->verdict == TFD_VERDICT_SECRET ? "another secret"
+                     : m->network->secret_bytes > 0
+                         ? "no secret, and this one has one"
+                         : "a secret, and this one has none");
+      why = there;
     }
     used += (size_t)snprintf(text + used, bytes - used, "%sprocess %d (%s): %s",
                              used > 0 ? "; " : "", p, m->network->addresses[p],
                              why);
   }
+}
+
+/* Processes differ: have all been heard that are to hear of it? Then those that
+** have been met are told. */
+static bool has_parted(const meeting *m) {
+  bool all = true;
+  int p;
+
+  for (p = 0; p < m->network->processes; p++) {
+    const int *s = m->sockets[p].socket;
+
+    all = all && (p == m->network->process || m->told[p].apart ||
+                  (s[TFD_CHANNEL_DATA] >= 0 && s[TFD_CHANNEL_CONTROL] >= 0));
+  }
+  if (!all && tfd__now_ns() < m->linger) return false;
+  (void)tfd__error_raise(&m->apart);
+  for (p = 0; p < m->network->processes; p++) {
+    int s = m->sockets[p].socket[TFD_CHANNEL_CONTROL];
+
+    if (s >= 0) tfd__refusal_send(s, m->from, m->note);
+  }
+  return true;
 }
 
 /* Who was stopped for long looks once more before it gives up. */
@@ -412,7 +549,7 @@ static int meet(meeting *m, struct pollfd *polled) {
   int64_t say = tfd__now_ns() + SAY_NS;
   char missing[1024];
 
-  while (m->left > 0) {
+  while (m->left > 0 || m->apart.code != TFD_OK) {
     bool late = tfd__now_ns() >= until;
 
     TFD_TRY(one_round(m, polled));
@@ -420,14 +557,19 @@ static int meet(meeting *m, struct pollfd *polled) {
       return tfd__fail(TFD_CANCELLED,
                        "group: interrupted while waiting for processes");
     }
+    if (m->apart.code != TFD_OK) {
+      if (has_parted(m)) return (int)m->apart.code;
+      continue;
+    }
     if (m->left == 0) return TFD_OK;
     if (tfd__now_ns() < say && !late) continue;
     name_missing(m, missing, sizeof missing);
     if (late) {
-      return tfd__fail(TFD_DEADLINE_EXCEEDED,
-                       "group: not all of %d processes are there after %g s: "
-                       "%s",
-                       m->network->processes, seconds, missing);
+      (void)tfd__fail(TFD_DEADLINE_EXCEEDED,
+                      "group: not all of %d processes are there after %g s: %s",
+                      m->network->processes, seconds, missing);
+      return strstr(missing, " secret") == NULL ? TFD_DEADLINE_EXCEEDED
+                                                : tfd__hint(SECRET_HINT);
     }
     tfd__log(TFD_LOG_WARNING, "waiting for %s", missing);
     say = tfd__now_ns() + SAY_NS;
@@ -534,6 +676,7 @@ int tfd__meet(const tfd__network *network, int local,
                          .local = (uint32_t)local,
                          .meeting = tfd__door_meetings() + 1,
                          .pid = (uint32_t)getpid(),
+                         .transport = tfd__transport_number(network->transport),
                          .cluster = cluster_hash(network)};
   prepare(m);
   (void)TFD_FAIL(MEET_BEGIN);
@@ -543,6 +686,7 @@ int tfd__meet(const tfd__network *network, int local,
   (void)TFD_FAIL(MEET_DONE);
 
 free_all:
+  if (m != NULL) tfd__error_free(&m->apart);
   if (m != NULL) tfd__free(m->out);
   tfd__free(polled);
   tfd__free(m);

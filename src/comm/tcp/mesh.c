@@ -108,7 +108,9 @@ static void hear(tfd__mesh *m, int process, const tfd__frame *f) {
     it->status = (int)f->count;
     it->left = true;
   }
-  if (f->type == TFD_FRAME_ABORT) hear_abort(m, process, f);
+  if (f->type == TFD_FRAME_ABORT || f->type == TFD_FRAME_REFUSAL) {
+    hear_abort(m, process, f);
+  }
   it->in_n = 0;
 }
 
@@ -575,9 +577,11 @@ int tfd__mesh_new(tfd__group *g, const tfd__network *network,
 
 int tfd__mesh_open(tfd__group *g, const tfd__group_config *config,
                    tfd__mesh **mesh_p) {
+  tfd__network network = *config->network;
   tfd__peer_sockets *sockets = NULL;
 
-  TFD_TRY(tfd__mesh_meet(config->network, config->local, &sockets));
+  network.transport = TFD_FAIL(NET_TRANSPORT) == 0 ? g->provider->name : NULL;
+  TFD_TRY(tfd__mesh_meet(&network, config->local, &sockets));
   return tfd__mesh_new(g, config->network, sockets, mesh_p);
 }
 

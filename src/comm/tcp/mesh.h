@@ -14,8 +14,9 @@ enum { TFD_FRAME_BYTES = 96, TFD_PLACE_BYTES = 40, TFD_NOTE_BYTES = 4096 };
 typedef enum tfd__frame_type {
   TFD_FRAME_DATA = 1,
   TFD_FRAME_BEAT,
-  TFD_FRAME_BYE,   /* exit status in `count` */
-  TFD_FRAME_ABORT, /* code in `tag`, exit code in `count`, text as payload */
+  TFD_FRAME_BYE,     /* exit status in `count` */
+  TFD_FRAME_ABORT,   /* code in `tag`, exit code in `count`, text as payload */
+  TFD_FRAME_REFUSAL, /* likewise, of one whose meeting has failed */
   TFD_FRAME_TYPES
 } tfd__frame_type;
 

@@ -3,11 +3,12 @@
 /* Groups of several processes over TCP. Private to this folder.
 **
 ** Files: secret (proofs), address (names to sockets), hello (what both sides of
-** a connection say first), meet (every process finds every other), door (who
-** comes after that), frame (what goes over a connection), mesh (who is there,
-** and the thread that hears of it), lost (what is said of who is gone), control
-** (a mesh beside other providers), data (moving frames of collectives), turns
-** (whose turn it is to move), tcp (the provider: collectives made of frames).
+** a connection say first), meet (every process finds every other), refuse (what
+** is said where they differ), door (who comes after that), frame (what goes
+** over a connection), mesh (who is there, and the thread that hears of it),
+** lost (what is said of who is gone), control (a mesh beside other providers),
+** data (moving frames of collectives), turns (whose turn it is to move), tcp
+** (the provider: collectives made of frames).
 **
 ** Any two processes have two connections: frames of collectives go over the
 ** first and are read when somebody waits for them, so a fast peer is held back
@@ -15,8 +16,8 @@
 ** always read.
 ** T1 Nothing is allocated for bytes of a peer: hellos and headers have fixed
 **    sizes, payloads go where a collective waits for exactly as many.
-** T2 A peer that does not prove the secret is heard no further than its hello
-**    and its proof. */
+** T2 A peer that does not prove the secret is believed nothing behind its hello
+**    and its proof, and nothing that it says ends who listens. */
 
 #include "comm/tcp/mesh.h"
 
@@ -102,20 +103,23 @@ typedef enum tfd__channel {
 } tfd__channel;
 
 enum {
+  TFD_PROTOCOL = 5,
   TFD_HELLO_BYTES = 64,
-  TFD_WHO_BYTES = 124,
-  TFD_VERDICT_BYTES = 4 + TFD_WHO_BYTES
+  TFD_WHY_BYTES = 380,
+  TFD_VERDICT_BYTES = 4 + TFD_WHY_BYTES + TFD_PROOF_BYTES
 };
 
 /* Who speaks, and what all must agree on. */
 typedef struct tfd__hello {
+  uint32_t protocol; /* theirs; what is written is TFD_PROTOCOL */
   uint32_t process;
   uint32_t processes;
-  uint32_t local;   /* ranks of the process */
-  uint32_t channel; /* of this connection; who connects says which */
-  uint64_t cluster; /* hash of all addresses */
-  uint32_t meeting; /* of this process, from 1: all have the same ones */
-  uint32_t pid;     /* on its own machine; for messages alone */
+  uint32_t local;     /* ranks of the process */
+  uint32_t channel;   /* of this connection; who connects says which */
+  uint64_t cluster;   /* hash of all addresses */
+  uint32_t meeting;   /* of this process, from 1: all have the same ones */
+  uint32_t pid;       /* on its own machine; for messages alone */
+  uint32_t transport; /* tfd__transport_number of it */
   bool has_secret;
   uint8_t nonce[TFD_NONCE_BYTES];
 } tfd__hello;
@@ -126,6 +130,7 @@ typedef enum tfd__verdict {
   TFD_VERDICT_PROTOCOL,
   TFD_VERDICT_CLUSTER,
   TFD_VERDICT_LOCAL,
+  TFD_VERDICT_TRANSPORT,
   TFD_VERDICT_PROCESS,
   TFD_VERDICT_DUPLICATE,
   TFD_VERDICT_UNDER_WAY, /* the others have met without this process */
@@ -137,8 +142,11 @@ typedef enum tfd__verdict {
 
 const char *tfd__verdict_text(tfd__verdict v);
 
+/* 0 = NULL, which goes with all. */
+uint32_t tfd__transport_number(const char *name);
 void tfd__hello_write(const tfd__hello *h, uint8_t bytes[TFD_HELLO_BYTES]);
-/* False for what is no hello of this protocol. */
+/* False for what is no hello; of another protocol only what frame.c says of all
+** of them means what it says. */
 bool tfd__hello_read(const uint8_t bytes[TFD_HELLO_BYTES], tfd__hello *h);
 /* What `mine` thinks of who says `theirs`. */
 tfd__verdict tfd__hello_judge(const tfd__hello *mine, const tfd__hello *theirs);
