@@ -581,7 +581,9 @@ static inline void a_call_has_its_own_deadline(void **state) {
 /* Process 1 is told another root than the others. */
 static inline int roots_differ(int process, int processes, int local) {
   tfd__network n = network_of(process, processes);
-  const char *to = missed == TFD_COLLECTIVE_SCATTER ? "from" : "to";
+  bool gives =
+      missed == TFD_COLLECTIVE_SCATTER || missed == TFD_COLLECTIVE_BROADCAST;
+  const char *to = gives ? "from" : "to";
   int64_t begin = 0;
   int rc = TFD_OK;
   char words[64];
@@ -610,7 +612,8 @@ static inline int roots_differ(int process, int processes, int local) {
 
 static inline void other_roots_are_told(void **state) {
   static const tfd__collective_kind kinds[] = {
-      TFD_COLLECTIVE_REDUCE, TFD_COLLECTIVE_GATHER, TFD_COLLECTIVE_SCATTER};
+      TFD_COLLECTIVE_BROADCAST, TFD_COLLECTIVE_REDUCE, TFD_COLLECTIVE_GATHER,
+      TFD_COLLECTIVE_SCATTER};
   size_t k;
 
   (void)state;

@@ -423,21 +423,30 @@ static void send_to_all(tfd__group *g, work *w, int tag, int64_t numel,
   }
 }
 
+/* Something without elements comes back: where processes mean other roots, both
+** would give, and neither would hear of it. */
 static void move_broadcast(tfd__group *g, work *w) {
+  const network_group *own = own_of(g);
   int process = w->kept.c.root / g->local;
   int k;
+  int q;
 
   for (k = 0; k < w->kept.c.values; k++) {
     const tfd__piece *out = tfd__gotten(g, &w->kept.c, k, 0);
     int64_t n = out->view->numel;
     tfd__run_of run = tfd__part_of(out, 0, n);
+    tfd__run_of none = tfd__tcp_cut(&run, 0, 0);
 
-    if (process == own_of(g)->process) {
-      run = tfd__part_of(
-          tfd__given(g, &w->kept.c, k, w->kept.c.root % g->local), 0, n);
-      send_to_all(g, w, k, n, &run);
-    } else {
+    if (process != own->process) {
       tfd__tcp_posts(g, w, false, process, k, n, &run);
+      tfd__tcp_posts(g, w, true, process, k, n, &none);
+      continue;
+    }
+    run = tfd__part_of(tfd__given(g, &w->kept.c, k, w->kept.c.root % g->local),
+                       0, n);
+    send_to_all(g, w, k, n, &run);
+    for (q = 0; q < own->processes; q++) {
+      if (q != process) tfd__tcp_posts(g, w, false, q, k, n, &none);
     }
   }
 }
