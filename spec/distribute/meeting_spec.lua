@@ -1,8 +1,6 @@
 --- Workers that were given different things: all end when they meet, long before
 --- any of them would give the others up, with status 2 and one message that names
 --- both. Who has another secret cannot be believed, and is waited for.
-local files = require "spec.support.files"
-local mpi = require "spec.support.mpi"
 local process = require "spec.support.process"
 local workers = require "spec.support.workers"
 
@@ -144,62 +142,6 @@ describe("workers that were given different #once", function()
         end
       end
     end)
-
-    -- MPI did not start these: there is none to tell the others.
-    for i = 0, 1 do
-      it(("transports end, MPI for worker %d alone (%s)"):format(i, host.name),
-        function()
-          if #mpi.all == 0 then
-            pending(mpi.why)
-            return
-          end
-          both_say({ each = set("TFDIST_TRANSPORT", { [i] = "mpi" }) },
-            { "127%.0%.0%.1:%d+", "127%.0%.0%.1:%d+" },
-            ("process 0 goes over %s; process 1 goes over %s\n"):format(
-            i == 0 and "mpi" or "shm", i == 1 and "mpi" or "shm"),
-            "TFDIST_TRANSPORT")
-        end)
-
-      -- Who waits for MPI there waits for one that has not gone to it. What each
-      -- ends with is noted behind mpirun's back, which may tell something else.
-      for _, name in ipairs(mpi.all) do
-        it(("transports end, MPI for process %d of mpirun alone (%s, %s)")
-          :format(i, name, host.name), function()
-            local list = {}
-            for k, port in ipairs(workers.ports(2)) do
-              list[k] = ('"127.0.0.1:%s"'):format(port)
-            end
-            files.in_folder(function(folder)
-              local wrapper = folder .. "/start"
-              files.write(wrapper, ([[
-                rank=$OMPI_COMM_WORLD_RANK$PMI_RANK
-                exec 9>>%s/lock
-                flock -s 9
-                if [ $rank = %d ]; then export TFDIST_TRANSPORT=mpi; fi
-                export TF_CONFIG='{"cluster": {"worker": [%s]},
-                  "task": {"type": "worker", "index": '$rank'}}'
-                timeout -k 5 50 %s "$@" 2>%s/err-$rank
-                echo $? >%s/status-$rank]]):format(folder, i,
-                table.concat(list, ", "), host.path, folder, folder))
-              local begun = now()
-              mpi.run { mpi = name, program = PROGRAM, seconds = 50,
-                environment = "TFDIST_RENDEZVOUS_TIMEOUT=60",
-                host = "setsid --wait sh " .. wrapper }
-              assert.equal(0, process.run("flock -w 60 " .. folder
-                .. "/lock true").code, "processes are left")
-              assert.is_true(now() - begun < SOON)
-              for rank = 0, 1 do
-                local err = files.read(("%s/err-%d"):format(folder, rank))
-                assert.equal("2\n", files.read(("%s/status-%d"):format(folder,
-                  rank)), err)
-                assert.matches(("process 0 goes over %s; process 1 goes over %s")
-                  :format(i == 0 and "mpi" or "shm", i == 1 and "mpi" or "shm"),
-                  err, 1, true)
-              end
-            end)
-          end)
-      end
-    end
 
     it("things end all of `tfdist run` (" .. host.name .. ")", function()
       local script = process.file([[

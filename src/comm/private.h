@@ -164,14 +164,6 @@ int tfd__kept_reduce(const tfd__kept *w, const tfd__group *g, int k,
 ** have got) to all ranks here; of pieces, those that stay here. */
 int tfd__kept_spread(const tfd__kept *w, const tfd__group *g);
 
-/* Is somebody at these addresses who meets for another transport, or differs in
-** what else all must agree on? Both sides hear of it then. For providers that
-** meet in their own way, and wait in vain. Nothing is a failure but that.
-** Blocks: for so long, unless all have come. Errors: FailedPrecondition with
-** what both have; Cancelled. */
-int tfd__find_apart(const tfd__network *network, int local,
-                    const char *transport, double seconds);
-
 /* --- control beside providers that have none (tcp/control.c) -------------- */
 
 typedef struct tfd__mesh tfd__mesh;

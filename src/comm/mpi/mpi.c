@@ -43,13 +43,10 @@ static int can(const tfd__group_config *c) {
   return TFD_OK;
 }
 
-/* MPI has not started the others with this one: they may be waiting for it. */
-static int check_world(const tfd__group_config *config) {
-  const tfd__network *n = config->network;
+static int check_world(const tfd__network *n) {
   const tfd__world *w = &tfd__mpi.world;
 
   if (w->process == n->process && w->processes == n->processes) return TFD_OK;
-  TFD_TRY(tfd__find_apart(n, config->local, "mpi", TFD_APART_SECONDS));
   return tfd__fail(TFD_UNAVAILABLE,
                    "group: this is process %d of %d, and MPI says it is %d of "
                    "%d",
@@ -106,17 +103,11 @@ static void give_up(tfd__mpi_group *own) {
 /* Wait for the thread to have done what every process takes part in; the lock
 ** is held. */
 static int wait_for_all(const tfd__mpi_group *own, const bool *there,
-                        tfd__deadline until, const char *late,
-                        const tfd__group_config *config) {
-  tfd__deadline look = tfd__deadline_in(TFD_APART_AFTER);
-
+                        tfd__deadline until, const char *late) {
   while (!*there && own->error.code == TFD_OK && tfd__now_ns() < until &&
          !tfd__interrupt_get()) {
     (void)tfd__cond_wait(&tfd__mpi.changed, &tfd__mpi.lock,
                          tfd__deadline_in(0.05));
-    if (!*there && own->error.code == TFD_OK) {
-      TFD_TRY(tfd__mpi_look_apart(config, &look));
-    }
   }
   if (own->error.code != TFD_OK) return tfd__error_raise(&own->error);
   if (*there) return TFD_OK;
@@ -131,8 +122,7 @@ static int wait_for_all(const tfd__mpi_group *own, const bool *there,
 }
 
 /* Wait for the thread to have made the group's communicators. */
-static int meet(tfd__mpi_group *own, const tfd__group_config *config) {
-  double seconds = config->network->start_timeout;
+static int meet(tfd__mpi_group *own, double seconds) {
   tfd__deadline until = tfd__deadline_in(seconds > 0 ? seconds : 300);
   int rc;
 
@@ -140,7 +130,7 @@ static int meet(tfd__mpi_group *own, const tfd__group_config *config) {
   own->next = tfd__mpi.groups;
   tfd__mpi.groups = own;
   tfd__mpi_wake();
-  rc = wait_for_all(own, &own->open, until, "opened it", config);
+  rc = wait_for_all(own, &own->open, until, "opened it");
   tfd__unlock(&tfd__mpi.lock);
   if (rc == TFD_OK) return TFD_OK;
   give_up(own);
@@ -168,8 +158,7 @@ static int tell(void *arg, const void *mine, void *all, size_t bytes) {
   own->cards_there = false;
   own->cards_wanted = true;
   tfd__mpi_wake();
-  rc =
-      wait_for_all(own, &own->cards_there, until, "told their addresses", NULL);
+  rc = wait_for_all(own, &own->cards_there, until, "told their addresses");
   if (rc == TFD_OK) memcpy(all, own->cards + bytes, whole);
   tfd__unlock(&tfd__mpi.lock);
   return rc;
@@ -197,10 +186,10 @@ static int open_group(tfd__group *g, const tfd__group_config *config) {
   tfd__mpi_group *own = NULL;
   int rc;
 
-  TFD_TRY(tfd__mpi_start(n->start_timeout, config));
-  TFD_TRY(check_world(config));
+  TFD_TRY(tfd__mpi_start(n->start_timeout));
+  TFD_TRY(check_world(n));
   TFD_TRY(group_alloc(g, n, &own));
-  TFD_TRY(meet(own, config));
+  TFD_TRY(meet(own, n->start_timeout));
   g->own = own;
   own->held = true;
   rc = tfd__control_open(g, config, &tfd__mpi.world, tell, own, &own->beside);
@@ -698,7 +687,7 @@ static int world(double start_timeout, tfd__world *world_p) {
   if (!tfd__mpi_is_wanted()) {
     return tfd__fail(TFD_UNAVAILABLE, "no MPI started this process");
   }
-  TFD_TRY(tfd__mpi_start(start_timeout, NULL));
+  TFD_TRY(tfd__mpi_start(start_timeout));
   *world_p = tfd__mpi.world;
   return TFD_OK;
 }

@@ -231,19 +231,9 @@ static inline void tfd__mpi_wake(void) {
   }
 }
 
-/* After which a wait looks for others that differ, and for how long: longer
-** than who looks for this process pauses. */
-#define TFD_APART_AFTER 1.0
-#define TFD_APART_SECONDS 2.5
-
 /* Start the thread and MPI, once; every caller waits until they are up.
-** config: of the group that is opened; NULL = none is.
 ** Errors: DeadlineExceeded; Unavailable, FailedPrecondition with the reason. */
-int tfd__mpi_start(double start_timeout, const tfd__group_config *config);
-/* Who waits for MPI for long looks whether the others, at the addresses that
-** they have, wait for something else: what comes next, or not for now.
-** Errors: as tfd__find_apart. */
-int tfd__mpi_look_apart(const tfd__group_config *config, tfd__deadline *next);
+int tfd__mpi_start(double start_timeout);
 /* Was MPI asked for: by who started the process, or by TFDIST_TRANSPORT? */
 bool tfd__mpi_is_wanted(void);
 

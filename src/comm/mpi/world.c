@@ -296,22 +296,9 @@ static void prepare(void) {
   }
 }
 
-int tfd__mpi_look_apart(const tfd__group_config *config, tfd__deadline *next) {
-  int rc = TFD_OK;
-
-  if (config == NULL || tfd__now_ns() < *next) return TFD_OK;
-  tfd__unlock(&tfd__mpi.lock);
-  rc =
-      tfd__find_apart(config->network, config->local, "mpi", TFD_APART_SECONDS);
-  tfd__lock(&tfd__mpi.lock);
-  *next = tfd__deadline_in(TFD_APART_SECONDS);
-  return rc;
-}
-
-int tfd__mpi_start(double start_timeout, const tfd__group_config *config) {
+int tfd__mpi_start(double start_timeout) {
   tfd__deadline until =
       tfd__deadline_in(start_timeout > 0 ? start_timeout : 300);
-  tfd__deadline look = tfd__deadline_in(TFD_APART_AFTER);
   tfd__thread thread;
   int rc = TFD_OK;
 
@@ -329,8 +316,6 @@ int tfd__mpi_start(double start_timeout, const tfd__group_config *config) {
     } else if (tfd__now_ns() >= until) {
       rc = tfd__fail(TFD_DEADLINE_EXCEEDED,
                      "MPI has not started: not all processes are there");
-    } else if (!tfd__mpi.up) {
-      rc = tfd__mpi_look_apart(config, &look);
     }
   }
   if (rc == TFD_OK && tfd__mpi.error.code != TFD_OK) {

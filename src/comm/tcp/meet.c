@@ -640,19 +640,17 @@ void tfd__hang_up(tfd__peer_sockets *sockets, int processes) {
   }
 }
 
-/* `counts`: it is a meeting as others are, if it is a good one. */
-static void finish(meeting *m, int rc, bool counts) {
-  bool met = rc == TFD_OK && counts;
+static void finish(meeting *m, int rc) {
   int i;
 
   for (i = 0; i < m->out_n; i++) close_talk(&m->out[i], STAGE_DONE);
   for (i = 0; i < STRANGERS; i++) close_talk(&m->in[i], STAGE_DONE);
-  tfd__door_return(m->network, &m->mine, m->listener, met);
-  if (!met) tfd__hang_up(m->sockets, m->network->processes);
+  tfd__door_return(m->network, &m->mine, m->listener, rc == TFD_OK);
+  if (rc != TFD_OK) tfd__hang_up(m->sockets, m->network->processes);
 }
 
-static int hold(const tfd__network *network, int local,
-                tfd__peer_sockets *sockets, bool counts, bool *apart_p) {
+int tfd__meet(const tfd__network *network, int local,
+              tfd__peer_sockets *sockets) {
   int out_n = network->process * TFD_CHANNELS;
   size_t polled_n = (size_t)out_n + STRANGERS + 1;
   meeting *m = NULL;
@@ -681,12 +679,11 @@ static int hold(const tfd__network *network, int local,
                          .transport = tfd__transport_number(network->transport),
                          .cluster = cluster_hash(network)};
   prepare(m);
-  if (counts) (void)TFD_FAIL(MEET_BEGIN);
+  (void)TFD_FAIL(MEET_BEGIN);
   rc = tfd__door_lend(network->addresses[network->process], &m->listener);
   if (rc == TFD_OK) rc = meet(m, polled);
-  finish(m, rc, counts);
-  if (counts) (void)TFD_FAIL(MEET_DONE);
-  *apart_p = m->apart.code != TFD_OK;
+  finish(m, rc);
+  (void)TFD_FAIL(MEET_DONE);
 
 free_all:
   if (m != NULL) tfd__error_free(&m->apart);
@@ -694,27 +691,4 @@ free_all:
   tfd__free(polled);
   tfd__free(m);
   return rc;
-}
-
-int tfd__meet(const tfd__network *network, int local,
-              tfd__peer_sockets *sockets) {
-  bool apart = false;
-
-  return hold(network, local, sockets, true, &apart);
-}
-
-int tfd__find_apart(const tfd__network *network, int local,
-                    const char *transport, double seconds) {
-  size_t bytes = (size_t)network->processes * sizeof(tfd__peer_sockets);
-  tfd__peer_sockets *sockets = tfd__calloc(1, bytes);
-  tfd__network own = *network;
-  bool apart = false;
-  int rc;
-
-  if (sockets == NULL) return tfd__no_memory(bytes, "group");
-  own.transport = transport;
-  own.start_timeout = seconds;
-  rc = hold(&own, local, sockets, false, &apart);
-  tfd__free(sockets);
-  return apart || rc == TFD_CANCELLED ? rc : TFD_OK;
 }
