@@ -23,6 +23,7 @@ int tfd__talk_begin(tfd__talk *t, int socket, bool connects,
                    .connects = connects,
                    .mine = *mine,
                    .network = network,
+                   .transport = network->transport,
                    .wanted = TFD_HELLO_BYTES,
                    .until = tfd__deadline_in(TFD_TALK_SECONDS)};
   t->mine.has_secret = network->secret_bytes > 0;
@@ -84,7 +85,7 @@ static int check_proof(tfd__talk *t) {
   if (t->proved && t->verdict == TFD_VERDICT_GOOD && t->judge != NULL) {
     t->verdict = t->judge(t->arg, t);
   } else if (t->proved) {
-    tfd__refusal_why(t->network, t->verdict, t->why);
+    tfd__refusal_why(t);
   } else if (t->verdict != TFD_VERDICT_PROTOCOL) {
     t->verdict = TFD_VERDICT_SECRET;
   }

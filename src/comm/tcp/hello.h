@@ -14,8 +14,8 @@ typedef struct tfd__talk {
   bool connects; /* this side did */
   tfd__hello mine;
   tfd__hello theirs;
-  const tfd__network
-      *network; /* the secret; addresses and transport if known */
+  const tfd__network *network; /* the secret; addresses if known */
+  const char *transport;       /* its name now; NULL = unknown */
   /* (optional) What else there is against who says `theirs` and has proved the
   ** secret; who accepts knows. */
   tfd__verdict (*judge)(void *arg, struct tfd__talk *t);
@@ -51,18 +51,23 @@ int tfd__talk_begin(tfd__talk *t, int socket, bool connects,
 int tfd__talk_go_on(tfd__talk *t, bool *over_p);
 
 /* May words of both sides be said of it, and is it nobody's but the user's to
-** mend? */
+** mend? Then who connected ends. */
 static inline bool tfd__is_difference(tfd__verdict v) {
   return v == TFD_VERDICT_PROTOCOL || v == TFD_VERDICT_CLUSTER ||
          v == TFD_VERDICT_LOCAL || v == TFD_VERDICT_TRANSPORT;
 }
 
+/* Is it between processes of one cluster, and so that both end? A process of
+** another may be anybody's. */
+static inline bool tfd__is_within_cluster(tfd__verdict v) {
+  return v == TFD_VERDICT_LOCAL || v == TFD_VERDICT_TRANSPORT;
+}
+
 /* --- refusals (refuse.c) -------------------------------------------------- */
 
-/* What this side has, where the verdict is that sides differ; "" = the hellos
-** say it. */
-void tfd__refusal_why(const tfd__network *network, tfd__verdict v,
-                      char why[TFD_WHY_BYTES]);
+/* Put into t->why what this side has, where the verdict is that sides differ;
+** "" = the hellos say it. */
+void tfd__refusal_why(tfd__talk *t);
 /* Fail with what both have, after a talk whose `proved` is true: in the same
 ** words on both sides. */
 int tfd__fail_apart(const tfd__network *network, const tfd__talk *t,

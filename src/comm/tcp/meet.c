@@ -275,6 +275,10 @@ static void part_from(meeting *m, line *l, int process) {
 /* Who connects has the address from its own user: whatever is there instead of
 ** the process, to wait for it would be in vain. */
 static int refused(meeting *m, line *l) {
+  if (m->apart.code != TFD_OK) { /* which is how this meeting ends */
+    close_talk(l, STAGE_DONE);
+    return TFD_OK;
+  }
   if (l->talk.proved && tfd__is_difference(l->talk.verdict)) {
     part_from(m, l, l->process);
     return TFD_OK;
@@ -298,14 +302,12 @@ static int refused(meeting *m, line *l) {
   }
 }
 
-/* Is it one that this process waits for, in this meeting? In the place of one
-** that is there, or ahead or behind, it is of no matter here. */
+/* Is it one that this process waits for? In the place of one that is there it
+** is of no matter here. */
 static bool is_awaited(const meeting *m, const tfd__talk *t) {
   const int *s = m->sockets[t->theirs.process].socket;
 
-  return (t->verdict == TFD_VERDICT_PROTOCOL ||
-          t->theirs.meeting == m->mine.meeting) &&
-         s[TFD_CHANNEL_DATA] < 0 && s[TFD_CHANNEL_CONTROL] < 0;
+  return s[TFD_CHANNEL_DATA] < 0 && s[TFD_CHANNEL_CONTROL] < 0;
 }
 
 /* Who was heard to its end, or hung up, is not let in. */
@@ -315,12 +317,14 @@ static void turn_away(meeting *m, line *l) {
                   t->theirs.process != m->mine.process;
 
   if (t->verdict == TFD_VERDICT_GOOD || t->verdict == TFD_VERDICT_LATER) return;
-  if (is_other && t->proved && tfd__is_difference(t->verdict) &&
+  if (is_other && t->proved && tfd__is_within_cluster(t->verdict) &&
       is_awaited(m, t)) {
     part_from(m, l, (int)t->theirs.process);
     return;
   }
-  if (is_other && is_of_secrets(t->verdict)) {
+  if (is_other &&
+      (is_of_secrets(t->verdict) || t->verdict == TFD_VERDICT_CLUSTER ||
+       t->verdict == TFD_VERDICT_PROTOCOL)) {
     told *about = &m->told[t->theirs.process];
 
     about->verdict = t->verdict;
@@ -482,6 +486,21 @@ static int one_round(meeting *m, struct pollfd *polled) {
   return polled[n].revents != 0 ? let_in(m) : TFD_OK;
 }
 
+/* What one has that was not let in. */
+static const char *what_else(const meeting *m, tfd__verdict v) {
+  switch (v) {
+  case TFD_VERDICT_PROTOCOL:
+    return "another version of tfdist";
+  case TFD_VERDICT_SECRET:
+    return "another secret";
+  case TFD_VERDICT_SECRET_MISSING:
+    return m->network->secret_bytes > 0 ? "no secret, and this one has one"
+                                        : "a secret, and this one has none";
+  default:
+    return "another list of addresses";
+  }
+}
+
 /* "process 2 (host:port): Connection refused; process 3 (...)". Who was here
 ** and gave up, often for the same reason, is not the one that is missing. */
 static void name_missing(const meeting *m, char *text, size_t bytes) {
@@ -504,13 +523,10 @@ static void name_missing(const meeting *m, char *text, size_t bytes) {
                                  : tfd__connect_error(l->error);
     } else if (p < m->network->process && l->stage == STAGE_NAMING) {
       why = "its host is being looked up";
-    } else if (is_of_secrets(about->verdict)) {
+    } else if (about->verdict != TFD_VERDICT_GOOD) {
       (void)snprintf(there, sizeof there,
                      "one that says it is this, at %s, has %s", about->host,
-                     about->verdict == TFD_VERDICT_SECRET ? "another secret"
-                     : m->network->secret_bytes > 0
-                         ? "no secret, and this one has one"
-                         : "a secret, and this one has none");
+                     what_else(m, about->verdict));
       why = there;
     }
     used += (size_t)snprintf(text + used, bytes - used, "%sprocess %d (%s): %s",

@@ -22,7 +22,7 @@ static void list_addresses(const tfd__network *n, char why[TFD_WHY_BYTES]) {
   for (p = 0; n->addresses != NULL && p < n->processes; p++) {
     const char *a = n->addresses[p];
 
-    if (used + strlen(a) + 2 > room) {
+    if (used + strlen(a) + 2 >= room) {
       memcpy(why + used, more, sizeof more);
       return;
     }
@@ -31,11 +31,10 @@ static void list_addresses(const tfd__network *n, char why[TFD_WHY_BYTES]) {
   }
 }
 
-void tfd__refusal_why(const tfd__network *network, tfd__verdict v,
-                      char why[TFD_WHY_BYTES]) {
-  if (v == TFD_VERDICT_CLUSTER) list_addresses(network, why);
-  if (v == TFD_VERDICT_TRANSPORT && network->transport != NULL) {
-    (void)snprintf(why, TFD_WHY_BYTES, "%s", network->transport);
+void tfd__refusal_why(tfd__talk *t) {
+  if (t->verdict == TFD_VERDICT_CLUSTER) list_addresses(t->network, t->why);
+  if (t->verdict == TFD_VERDICT_TRANSPORT && t->transport != NULL) {
+    (void)snprintf(t->why, sizeof t->why, "%s", t->transport);
   }
 }
 
