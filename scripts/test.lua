@@ -117,13 +117,15 @@ end
 
 -- The stand-ins' GPUs: the CUDA back end's kernels on a model of a GPU. Not
 -- there: what several workers do, each a process, what is said of the
--- processor's memory and of the programs that are made for it.
+-- processor's memory and of the programs that are made for it, and of calls
+-- around which no device is chosen.
 local ON_GPU = "spec/ops spec/autograd spec/tensor spec/distribute spec/keras "
   .. "spec/parity spec/data spec/checkpoint_spec.lua "
   .. "spec/checkpoint_deferred_spec.lua spec/checkpoint_manager_spec.lua "
   .. "spec/graph ! -name 'multi_worker*' ! -path spec/graph/memory_spec.lua "
   .. "! -path spec/graph/optimizer_spec.lua "
-  .. "! -path spec/graph/kept_weights_spec.lua"
+  .. "! -path spec/graph/kept_weights_spec.lua "
+  .. "! -path spec/graph/keys_spec.lua"
 -- Minutes each, for they have the C++ compiler make every fused kernel.
 local NOT_SHORT = " ! -path spec/graph/cases_spec.lua "
   .. "! -path spec/graph/random_programs_spec.lua"
