@@ -260,6 +260,25 @@ describe("the gradient of a max pool", function()
     assert.same({ 3 * 6 * 4 }, g[2]:totable())
   end)
 
+  it("is followed from a gradient to those made of it", function()
+    local x = tf.constant { { { { 1 }, { 2 } }, { { 4 }, { 3 } } } }
+    local b = tf.constant { 1 }
+    local dz, db
+    local outer = tf.GradientTape(function(t)
+      t:watch(b)
+      local z
+      local inner, loss = tf.GradientTape(function(u)
+        u:watch(b)
+        z = add(x, b)
+        return tf.reduce_sum(tf.nn.max_pool2d(tf.nn.relu(z), 2, 2, "VALID"))
+      end)
+      local g = inner:gradient(loss, { z, b })
+      dz, db = g[1], g[2]
+    end)
+    local g = outer:gradient(db, dz)
+    assert.same({ 1, 1, 1, 1 }, tf.reshape(g, { -1 }):totable())
+  end)
+
   it("hands on nothing where the maximum is NaN", function()
     local nan = 0 / 0
     local x = tf.constant { { { { nan }, { 2 } }, { { -1 }, { 3 } } } }

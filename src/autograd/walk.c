@@ -438,8 +438,10 @@ static int run_rule(tfd_walk *w, const tfd__entry *e, tfd__grad_fn rule) {
   g.out_n = e->out_n;
   g.temps = &w->temps;
   if (w->routed.to != NULL) tfd__routed_recall(&w->routed, e, w->grads, &g);
+  /* Who follows the gradients wants each to come from the one behind it. */
   g.of_relu = tfd__routed_may_begin(e) && g.needs[0] &&
-              !(w->marks[e->notes[0].slot] & MARK_SOURCE);
+              !(w->marks[e->notes[0].slot] & MARK_SOURCE) &&
+              tfd__context()->tapes == NULL;
   i = rule(&g);
   if (g.of_relu && i == TFD_OK) tfd__routed_begin(&w->routed, e, &g);
   i = store_all(w, e, i);
