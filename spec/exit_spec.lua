@@ -96,3 +96,27 @@ describe("a process whose devices still work", function()
     end
   end)
 end)
+
+describe("a host that is started with a setting that it cannot use", function()
+  local script = process.file 'print(require("tfdist").ones({ 2 })[0]:item())'
+
+  teardown(function()
+    os.remove(script)
+  end)
+
+  for _, host in ipairs(process.hosts) do
+    it("ends with 2, which no start would change (" .. host.name .. ") #once",
+      function()
+        for _, setting in ipairs { "CORES=x", "THREADS=-1", "MEMORY_LIMIT=much",
+          "QUEUE=none", "INSECURE=yes", "AUTO_CLUSTER=2", "CPU_DEVICES=0",
+          "STRICT_FP32=on", "RESTART=soon" } do
+          local r = process.run(("TFDIST_%s %s %s"):format(setting, host.path,
+            script))
+          assert.equal(2, r.code, setting)
+          local name, value = setting:match "(.*)=(.*)"
+          assert.matches(("ValueError: TFDIST_%s is %q; expected "):format(name,
+            value), r.err, 1, true)
+        end
+      end)
+  end
+end)

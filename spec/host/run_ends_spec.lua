@@ -104,6 +104,25 @@ for _, host in ipairs(process.hosts) do
       assert.equal("[worker 0] gone\n", r.out)
     end)
 
+    it("kills who is stopped when the others have ended of its signal", function()
+      local r = run("-n 2", [[
+        if r.task_id == 1 then
+          put("stopped", pid())
+          os.execute("kill -STOP " .. pid())
+        else
+          local stat = "/proc/" .. take "stopped" .. "/stat"
+          local f
+          repeat
+            if f then f:close() end
+            f = assert(io.open(stat))
+          until f:read "*a":find "%) T "
+          f:close()
+          os.execute "kill -TERM $(cut -d ' ' -f 4 /proc/$PPID/stat)"
+          while true do end
+        end]])
+      assert.equal(143, r.code, r.err)
+    end)
+
     it("kills who is stopped 5 s after another one lost it", function()
       local r = run("-n 3", [[
         if r.task_id == 1 then

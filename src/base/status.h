@@ -62,6 +62,7 @@ int tfd__blame(const char *op, const char *argument, int64_t bound);
 ** Returns the record's code. */
 typedef enum tfd__exit {
   TFD_EXIT_ANY = 0,          /* as other errors do */
+  TFD_EXIT_USAGE = 2,        /* it was started with what it cannot use */
   TFD_EXIT_INTERNAL = 70,    /* the library is wrong: every TFD_INTERNAL */
   TFD_EXIT_PEER_FAILED = 75, /* another process did; start all again */
   TFD_EXIT_CHIEF_LOST = 76,  /* likewise, and it was process 0 that is gone */

@@ -181,7 +181,7 @@ static int env_size(const char *name, size_t *bytes_p) {
   return TFD_OK;
 }
 
-int tfd__config_resolve(tfd__config *c) {
+static int resolve(tfd__config *c) {
   int devices = 1;
   int queue = TFD_QUEUE_AUTO;
   int threads = 0;
@@ -208,6 +208,13 @@ int tfd__config_resolve(tfd__config *c) {
   memcpy(c->gpu_parts, asked.gpu_parts, sizeof c->gpu_parts);
   c->gpu_parts_n = asked.gpu_parts_n;
   return TFD_OK;
+}
+
+/* To start again with the same would not help. */
+int tfd__config_resolve(tfd__config *c) {
+  int rc = resolve(c);
+
+  return rc == TFD_OK ? rc : tfd__exit_with(TFD_EXIT_USAGE);
 }
 
 int tfd__config_check(void) {

@@ -33,12 +33,7 @@
 #endif
 
 /* Exit codes. */
-enum {
-  TFD_EXIT_OK = 0,
-  TFD_EXIT_ERROR = 1,
-  TFD_EXIT_USAGE = 2,
-  TFD_EXIT_INTERRUPT = 130
-};
+enum { TFD_EXIT_OK = 0, TFD_EXIT_ERROR = 1, TFD_EXIT_INTERRUPT = 130 };
 
 /* What the command line said. */
 typedef struct tfd__options {

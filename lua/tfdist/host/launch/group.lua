@@ -21,6 +21,8 @@ local AT_ONCE = { term = 0, kill = GRACE }
 local BY_OTHERS = { term = 3, kill = GRACE }
 local PATIENCE = { [M.PEER_FAILED] = BY_OTHERS, [M.CHIEF_LOST] = BY_OTHERS,
   [M.SAVED] = { term = 30, kill = 30 + GRACE } }
+-- All got the launcher's signal: from the first end to SIGKILL, unless they save.
+local AFTER_SIGNAL = 2 * GRACE
 local BY_PEER = { [M.PEER_FAILED] = true, [M.CHIEF_LOST] = true }
 local FOREVER = 3600
 local LOOK = 1 -- at moments that come, so often
@@ -87,9 +89,13 @@ function Group:on_exit(task, code, signal)
   task.ended = { code = code, signal = signal, at = raw.wall_time(),
     after = raw.monotonic() - task.started,
     stopped = self.stopped_at ~= nil, report = self.report_of(task) }
-  if code == 0 then
+  if self.asked ~= nil then
+    local saves = code == 0 or code == M.SAVED
+    self.kill_at = sooner(self.kill_at, raw.monotonic()
+      + (saves and PATIENCE[M.SAVED].kill or AFTER_SIGNAL))
+  elseif code == 0 then
     self:check_servers()
-  elseif self.asked == nil then
+  else
     local now, patience = raw.monotonic(), PATIENCE[code] or AT_ONCE
     self.stop_at = sooner(self.stop_at, now + patience.term)
     self.kill_at = sooner(self.kill_at, now + patience.kill)
