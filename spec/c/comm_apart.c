@@ -109,6 +109,21 @@ static void another_protocol_is_told_apart_from_no_protocol(void **state) {
   assert_int_equal(TFD_VERDICT_PROTOCOL, tfd__hello_judge(&mine, &theirs));
 }
 
+/* Whose words did not come has said the number at least. */
+static void a_transport_has_a_name_without_words(void **state) {
+  tfd__network n = network_of(1, 2);
+  tfd__talk t = {.verdict = TFD_VERDICT_TRANSPORT};
+
+  (void)state;
+  make_addresses();
+  t.mine.transport = tfd__transport_number("halving");
+  t.theirs.transport = tfd__transport_number("shm");
+  assert_int_equal(TFD_FAILED_PRECONDITION, tfd__fail_apart(&n, &t, 0));
+  assert_non_null(strstr(
+      tfd_error_message(),
+      "do not agree: process 0 goes over shm; process 1 goes over halving"));
+}
+
 /* --- both sides ----------------------------------------------------------- */
 
 /* Both sides end, long before either would have given the other up, and say the
@@ -357,6 +372,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(no_bit_of_a_verdict_may_change),
       cmocka_unit_test(another_protocol_is_told_apart_from_no_protocol),
+      cmocka_unit_test(a_transport_has_a_name_without_words),
       cmocka_unit_test(another_cluster_ends_who_comes),
       cmocka_unit_test(another_number_of_devices_ends_both),
       cmocka_unit_test(another_transport_ends_both),

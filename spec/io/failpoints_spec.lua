@@ -114,7 +114,7 @@ describe("a save with an ordered fault #once", function()
 
   it("is refused when the orders cannot be read", function()
     local r = save "ckpt.nowhere=kill"
-    assert.equal(1, r.code)
+    assert.equal(2, r.code)
     assert.matches('"ckpt.nowhere=kill" names no place', r.err)
     assert.matches("%-%-failpoints", r.err)
     local list = process.run(HOST .. " --failpoints")

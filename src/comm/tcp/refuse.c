@@ -38,6 +38,20 @@ void tfd__refusal_why(tfd__talk *t) {
   }
 }
 
+/* By its number, which the hello has: whose words did not come before it hung
+** up has told that. */
+static const char *transport_of(const tfd__hello *h) {
+  static const char *const names[] = {"shm",     "tcp",      "ring",
+                                      "halving", "doubling", "hierarchical",
+                                      "mpi",     "nccl",     "staged"};
+  size_t i;
+
+  for (i = 0; i < sizeof names / sizeof *names; i++) {
+    if (tfd__transport_number(names[i]) == h->transport) return names[i];
+  }
+  return "something else";
+}
+
 typedef struct side {
   int process;
   const char *address;
@@ -64,7 +78,7 @@ static void say_has(const side *s, tfd__verdict v, char *text, size_t bytes) {
     break;
   default:
     (void)snprintf(text, bytes, "process %d goes over %s", s->process,
-                   s->why[0] == '\0' ? "something else" : s->why);
+                   s->why[0] == '\0' ? transport_of(h) : s->why);
   }
 }
 
