@@ -58,6 +58,15 @@ static void read_hello(const uint8_t *data, size_t size, bool mended) {
   MUST(theirs.channel < TFD_CHANNELS);
 }
 
+static void talk_to_the_end(tfd__talk *t) {
+  bool over = false;
+  int i;
+
+  for (i = 0; !over && i < 8; i++) {
+    if (tfd__talk_go_on(t, &over) != TFD_OK) return;
+  }
+}
+
 /* One connection to its end, whose other side says these bytes and hangs up:
 ** nobody agrees with a stranger that does not know the secret. */
 static void hold_talk(const uint8_t *data, size_t size, bool mended) {
@@ -65,10 +74,8 @@ static void hold_talk(const uint8_t *data, size_t size, bool mended) {
       .process = 1, .processes = 4, .secret = "between us", .secret_bytes = 10};
   tfd__hello mine = {.process = 1, .processes = 4, .local = 1};
   uint8_t bytes[TFD_TALK_BYTES];
-  bool over = false;
   int pair[2];
   tfd__talk t;
-  int i;
 
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) return;
   size = fill(bytes, sizeof bytes, data, size);
@@ -79,9 +86,7 @@ static void hold_talk(const uint8_t *data, size_t size, bool mended) {
   (void)send(pair[1], bytes, size, MSG_NOSIGNAL);
   (void)shutdown(pair[1], SHUT_WR);
   if (tfd__talk_begin(&t, pair[0], false, &mine, &network) == TFD_OK) {
-    for (i = 0; !over && i < 8; i++) {
-      if (tfd__talk_go_on(&t, &over) != TFD_OK) break;
-    }
+    talk_to_the_end(&t);
     MUST(!t.agreed);
     MUST(t.in_n <= sizeof t.in && t.out_n <= sizeof t.out);
   }
@@ -112,7 +117,6 @@ static void be_told(const uint8_t *data, size_t size, bool mended) {
       .process = 1, .processes = 4, .addresses = addresses, .transport = "tcp"};
   tfd__hello mine = {.process = 1, .processes = 4, .local = 1, .transport = 7};
   uint8_t bytes[TFD_TALK_BYTES];
-  bool over = false;
   int pair[2];
   tfd__talk t;
   int i;
@@ -125,9 +129,7 @@ static void be_told(const uint8_t *data, size_t size, bool mended) {
   if (mended) mend(bytes, TFD_HELLO_BYTES);
   (void)send(pair[1], bytes, sizeof bytes, MSG_NOSIGNAL);
   if (tfd__talk_begin(&t, pair[0], true, &mine, &network) == TFD_OK) {
-    for (i = 0; !over && i < 8; i++) {
-      if (tfd__talk_go_on(&t, &over) != TFD_OK) break;
-    }
+    talk_to_the_end(&t);
     MUST(memchr(t.told, 0, sizeof t.told) != NULL);
     MUST(memchr(t.why, 0, sizeof t.why) != NULL);
     for (i = 0; t.told[i] != 0; i++) {

@@ -36,12 +36,7 @@ local HEAD = workers.HEAD .. 'local FOLDER = os.getenv "FOLDER"\n'
 local function signal(name, to) os.execute("kill -" .. name .. " " .. to) end
 -- Who is not yet stopped would not wake: it is waited for.
 local function wake(to)
-  local f
-  repeat
-    if f then f:close() end
-    f = io.open("/proc/" .. to .. "/stat")
-  until f:read "*a":find "%) T "
-  f:close()
+  stopped(to)
   signal("CONT", to)
 end
 local function sum() return s:reduce("SUM", tf.ones { 1000 }) end

@@ -110,13 +110,7 @@ for _, host in ipairs(process.hosts) do
           put("stopped", pid())
           os.execute("kill -STOP " .. pid())
         else
-          local stat = "/proc/" .. take "stopped" .. "/stat"
-          local f
-          repeat
-            if f then f:close() end
-            f = assert(io.open(stat))
-          until f:read "*a":find "%) T "
-          f:close()
+          stopped(take "stopped")
           os.execute "kill -TERM $(cut -d ' ' -f 4 /proc/$PPID/stat)"
           while true do end
         end]])
@@ -137,13 +131,7 @@ for _, host in ipairs(process.hosts) do
           while true do end
         else
           take "runs"
-          local stat = "/proc/" .. take "stopped" .. "/stat"
-          local f
-          repeat
-            if f then f:close() end
-            f = assert(io.open(stat))
-          until f:read "*a":find "%) T "
-          f:close()
+          stopped(take "stopped")
           os.execute("cut -d ' ' -f 1 /proc/uptime >" .. FOLDER .. "/lost")
           os.exit(75)
         end]], "%s; code=$?; cut -d ' ' -f 1 /proc/uptime >" .. folder

@@ -28,6 +28,15 @@ local function pid()
   f:close()
   return ("%d"):format(n)
 end
+-- Wait until a process is stopped.
+local function stopped(pid)
+  local f
+  repeat
+    if f then f:close() end
+    f = assert(io.open("/proc/" .. pid .. "/stat"))
+  until f:read "*a":find "%) T "
+  f:close()
+end
 local function heard(pid, words)
   local text
   repeat
